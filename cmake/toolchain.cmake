@@ -1,0 +1,17 @@
+# Warnings are errors; ccache is used where present; position-independent code is not needed.
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+# Exact IEEE results matter here (bitwise runs), so no -ffast-math; these two only drop errno and traps.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno> $<$<COMPILE_LANGUAGE:CXX>:-fno-trapping-math> -ffp-contract=off)
+if(LOCKSTEP_MARCH AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  add_compile_options(-march=${LOCKSTEP_MARCH})
+endif()
+if(LOCKSTEP_SANITIZE)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+find_program(CCACHE ccache)
+if(CCACHE)
+  # Precompiled headers and ccache agree only with these settings.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+endif()

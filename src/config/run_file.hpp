@@ -1,0 +1,144 @@
+// The run file, resolved: every key has a value. One TOML file says everything about a run; the 405B model on
+// 16,384 GPUs and eight local workers differ only in values. config/schema.hpp gives each key its sentence.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep::config {
+
+enum class Architecture { llama };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
+enum class Dtype { bf16, fp32, fp64 };
+
+struct ModelConfig {
+  Architecture architecture = Architecture::llama;
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t ffn = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t vocab = 0;
+  double rope_theta = 500000.0;
+  double norm_eps = 1e-5;
+  double init_std = 0.02;
+
+  int64_t head_dim() const { return hidden / heads; }
+};
+
+// A modelled cluster. Bandwidths are bytes/s in one direction, latencies seconds.
+struct ClusterConfig {
+  std::string preset;
+  int64_t gpus = 0;
+  int64_t gpus_per_node = 0;
+  int64_t gpus_per_rack = 0;
+  int64_t gpus_per_pod = 0;
+
+  std::string gpu;                    // name of the device
+  double peak_flops_bf16 = 0;         // dense, FLOP/s
+  double peak_flops_fp32 = 0;         // FLOP/s
+  double peak_flops_fp64 = 0;         // FLOP/s
+  double memory_bytes = 0;            // capacity of one GPU
+  double memory_bandwidth = 0;        // bytes/s
+  double gemm_efficiency = 0;         // share of the peak that a large matrix product reaches
+  double attention_efficiency = 0;    // share of the peak that fused attention reaches
+  double memory_efficiency = 0;       // share of the memory bandwidth that a memory-bound kernel reaches
+  double launch_seconds = 0;          // fixed cost of one kernel
+  double nvlink_bandwidth = 0;        // inside a node, per GPU and direction
+  double nvlink_latency = 0;          // per ring step or message
+  double nic_bandwidth = 0;           // outside a node, per GPU and direction
+  double nic_latency = 0;             // per ring step or message
+  double network_efficiency = 0;      // share of a link's bandwidth that large messages reach
+  double pod_oversubscription = 1;    // bandwidth inside a pod over bandwidth between pods
+  double usd_per_gpu_hour = 0;
+};
+
+struct ParallelConfig {
+  int64_t tp = 1;
+  int64_t cp = 1;
+  int64_t pp = 1;
+  int64_t dp = 1;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int64_t virtual_stages = 1;
+  int64_t first_stage_less_layers = 0;
+  int64_t last_stage_less_layers = 0;
+  int64_t micro_batch = 1;  // sequences
+  bool sequence_parallel = true;
+  int64_t zero = 1;
+  // Ops whose outputs are not kept but computed again in backward, by op family: "norm", "swiglu", "attention";
+  // {"full"} keeps only each layer's input. Empty: keep everything.
+  std::vector<std::string> recompute;
+  std::string rank_order = "tp-cp-pp-dp";
+
+  int64_t world_size() const { return tp * cp * pp * dp; }
+};
+
+struct TrainConfig {
+  int64_t sequence = 128;     // tokens
+  int64_t global_batch = 16;  // sequences
+  int64_t steps = 100;
+  int64_t tokens = 0;         // planned length of the whole training, for `plan`; 0: steps x batch
+  std::string optimizer = "adamw";
+  Dtype dtype = Dtype::bf16;
+  double lr = 3e-4;
+  double lr_min_ratio = 0.1;  // the cosine ends at lr x this
+  int64_t warmup = 20;        // steps
+  std::string schedule = "cosine";
+  double grad_clip = 1.0;     // global norm; 0 never clips
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  int64_t seed = 1;
+  int64_t eval_sequences = 256;  // held-out sequences scored at the end; 0: all
+  int64_t timeout_seconds = 60;  // longest wait of one collective or message
+  int64_t trace_first_step = 10; // first step whose spans go to trace/
+  int64_t trace_steps = 3;       // 0: no trace
+};
+
+struct DataConfig {
+  std::string text;                    // folder of .txt documents, or one file, relative to the run file
+  std::vector<std::string> held_out;   // names (without .txt) of documents kept for evaluation
+  std::string tokenizer = "byte";
+};
+
+struct CheckpointConfig {
+  int64_t interval = 0;  // steps; 0 never
+};
+
+struct SimulateConfig {
+  bool jitter = true;
+  double op_jitter = 0.02;    // relative standard deviation of one op's time
+  double rank_jitter = 0.01;  // relative standard deviation of a rank's speed
+  int64_t seed = 1;
+};
+
+struct RunFile {
+  std::string name;
+  ModelConfig model;
+  ClusterConfig cluster;
+  ParallelConfig parallel;
+  TrainConfig train;
+  DataConfig data;
+  CheckpointConfig checkpoint;
+  SimulateConfig simulate;
+
+  // Micro-batches of one logical replica in one step.
+  int64_t micro_batches() const { return train.global_batch / (parallel.dp * parallel.micro_batch); }
+};
+
+// Reads a run file, applies presets and `overrides` ("table.key=value"; a value that is not valid TOML is a
+// string), fills defaults and checks every rule. Throws UsageError with all problems at once, each with file,
+// line, key, value, rule and the nearest value that works. Paths inside come back absolute.
+RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+// The resolved file as TOML: every key with its value, presets expanded; loading it again gives the same RunFile.
+std::string to_toml(const RunFile& run);
+
+const char* to_string(Architecture);
+const char* to_string(ScheduleKind);
+const char* to_string(Dtype);
+
+}  // namespace lockstep::config
