@@ -1,0 +1,235 @@
+#include "model/layer_program.hpp"
+
+#include <algorithm>
+
+namespace lockstep::model {
+
+namespace {
+
+// Appends ops, knowing sizes: `elements` are of the compute dtype.
+class Builder {
+ public:
+  explicit Builder(const ShardShape& shape) : s_(shape) {}
+
+  void memory(const char* name, int64_t elements, int64_t extra_bytes = 0) {
+    ops_.push_back({name, OpKind::memory, Axis::none, Stream::compute,
+                    elements * s_.element_bytes + extra_bytes, 0, 0, 0, 0});
+  }
+  // [m, k] x [k, n]: reads both, writes the result.
+  void gemm(const char* name, int64_t m, int64_t n, int64_t k) {
+    const int64_t bytes = (m * k + k * n + m * n) * s_.element_bytes;
+    ops_.push_back(product(name, m, n, k, bytes));
+  }
+  // Weight gradient [rows, cols] = output gradient^T x input, added to what is accumulated.
+  void weight_gradient(const char* name, int64_t rows, int64_t cols, int64_t tokens) {
+    const int64_t bytes =
+        (tokens * rows + tokens * cols) * s_.element_bytes + 2 * rows * cols * s_.gradient_bytes;
+    ops_.push_back(product(name, rows, cols, tokens, bytes));
+  }
+  // `products`: matrix products over the [S, S] scores; causal, so half of the square counts.
+  void attention(const char* name, int products, int64_t elements, int64_t extra_bytes) {
+    const double square = static_cast<double>(s_.tokens) * static_cast<double>(s_.sequence) *
+                          static_cast<double>(s_.heads * s_.head_dim);
+    ops_.push_back({name, OpKind::attention, Axis::none, Stream::compute,
+                    elements * s_.element_bytes + extra_bytes, 2.0 * products * square / 2, 0, 0, 0});
+  }
+  void collective(const char* name, OpKind kind, int64_t bytes) {
+    if (s_.tp > 1) ops_.push_back({name, kind, Axis::tp, Stream::tp, bytes, 0, 0, 0, 0});
+  }
+
+  // Enters a column-parallel product: with sequence parallel the sharded input is gathered.
+  void gather() {
+    if (s_.sequence_parallel) collective("tp_all_gather", OpKind::all_gather, full());
+  }
+  // Leaves a row-parallel product: partial sums are reduced, to shards with sequence parallel.
+  void reduce() {
+    if (s_.sequence_parallel) {
+      collective("tp_reduce_scatter", OpKind::reduce_scatter, full());
+    } else {
+      collective("tp_all_reduce", OpKind::all_reduce, full());
+    }
+  }
+  void append(const std::vector<Op>& more) { ops_.insert(ops_.end(), more.begin(), more.end()); }
+
+  std::vector<Op> take() { return std::move(ops_); }
+
+ private:
+  static Op product(const char* name, int64_t m, int64_t n, int64_t k, int64_t bytes) {
+    const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    return {name, OpKind::gemm, Axis::none, Stream::compute, bytes, flops, m, n, k};
+  }
+  int64_t full() const { return s_.tokens * s_.hidden * s_.element_bytes; }
+
+  const ShardShape& s_;
+  std::vector<Op> ops_;
+};
+
+// Sizes in elements that several ops share.
+int64_t norm_elements(const ShardShape& s) { return 2 * s.tokens_sharded * s.hidden + s.hidden; }
+int64_t norm_backward_elements(const ShardShape& s, bool residual) {
+  return (residual ? 4 : 3) * s.tokens_sharded * s.hidden + s.hidden;
+}
+int64_t rope_elements(const ShardShape& s) { return 2 * s.tokens * (s.heads + s.kv_heads) * s.head_dim; }
+int64_t head_output(const ShardShape& s) { return s.heads * s.head_dim; }
+int64_t attention_statistics(const ShardShape& s) { return s.tokens * s.heads * s.statistic_bytes; }
+
+void attention_forward(Builder& b, const ShardShape& s) {
+  b.attention("attention", 2, s.tokens * (s.qkv_width() + head_output(s)), attention_statistics(s));
+}
+void attention_norm(Builder& b, const ShardShape& s) { b.memory("attention_norm", norm_elements(s)); }
+void ffn_norm(Builder& b, const ShardShape& s) { b.memory("ffn_norm", norm_elements(s)); }
+void swiglu(Builder& b, const ShardShape& s) { b.memory("swiglu", 3 * s.tokens * s.ffn); }
+
+}  // namespace
+
+Recompute recompute_of(const config::ParallelConfig& parallel) {
+  const auto has = [&](const char* family) {
+    return std::find(parallel.recompute.begin(), parallel.recompute.end(), family) !=
+           parallel.recompute.end();
+  };
+  return {has("norm"), has("swiglu"), has("attention"), has("full")};
+}
+
+std::vector<Op> LayerProgram::layer_forward() const {
+  const ShardShape& s = shape;
+  Builder b(s);
+  attention_norm(b, s);
+  b.gather();
+  b.gemm("qkv_gemm", s.tokens, s.qkv_width(), s.hidden);
+  b.memory("rope", rope_elements(s));
+  attention_forward(b, s);
+  b.gemm("attention_out_gemm", s.tokens, s.hidden, head_output(s));
+  b.reduce();
+  b.memory("attention_residual", 3 * s.tokens_sharded * s.hidden);
+  ffn_norm(b, s);
+  b.gather();
+  b.gemm("gate_up_gemm", s.tokens, 2 * s.ffn, s.hidden);
+  swiglu(b, s);
+  b.gemm("down_gemm", s.tokens, s.hidden, s.ffn);
+  b.reduce();
+  b.memory("ffn_residual", 3 * s.tokens_sharded * s.hidden);
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::layer_backward_input() const {
+  const ShardShape& s = shape;
+  Builder b(s);
+  if (recompute.full) b.append(layer_forward());
+  b.gather();  // gradient of the layer's output
+  b.gemm("down_gemm_dgrad", s.tokens, s.ffn, s.hidden);
+  b.memory("swiglu_backward", 5 * s.tokens * s.ffn);
+  b.gemm("gate_up_gemm_dgrad", s.tokens, s.hidden, 2 * s.ffn);
+  b.reduce();
+  b.memory("ffn_norm_backward", norm_backward_elements(s, true));
+  b.gather();  // gradient of the attention block's output
+  b.gemm("attention_out_gemm_dgrad", s.tokens, head_output(s), s.hidden);
+  if (recompute.attention && !recompute.full) attention_forward(b, s);
+  b.attention("attention_backward", 5, s.tokens * 2 * (s.qkv_width() + head_output(s)),
+              attention_statistics(s));
+  b.memory("rope_backward", rope_elements(s));
+  b.gemm("qkv_gemm_dgrad", s.tokens, s.hidden, s.qkv_width());
+  b.reduce();
+  b.memory("attention_norm_backward", norm_backward_elements(s, true));
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::layer_backward_weight() const {
+  const ShardShape& s = shape;
+  Builder b(s);
+  if (recompute.swiglu && !recompute.full) swiglu(b, s);
+  b.weight_gradient("down_gemm_wgrad", s.hidden, s.ffn, s.tokens);
+  if (recompute.norm && !recompute.full) ffn_norm(b, s);
+  b.gather();
+  b.weight_gradient("gate_up_gemm_wgrad", 2 * s.ffn, s.hidden, s.tokens);
+  b.weight_gradient("attention_out_gemm_wgrad", s.hidden, head_output(s), s.tokens);
+  if (recompute.norm && !recompute.full) attention_norm(b, s);
+  b.gather();
+  b.weight_gradient("qkv_gemm_wgrad", s.qkv_width(), s.hidden, s.tokens);
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::embedding_forward() const {
+  Builder b(shape);
+  b.memory("embedding", shape.tokens * shape.hidden, shape.tokens * int64_t{8});
+  b.reduce();
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::embedding_backward() const {
+  Builder b(shape);
+  b.gather();
+  b.memory("embedding_wgrad", shape.tokens * shape.hidden, shape.tokens * int64_t{8});
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::head_forward() const {
+  const ShardShape& s = shape;
+  Builder b(s);
+  b.memory("final_norm", norm_elements(s));
+  b.gather();
+  b.gemm("head_gemm", s.tokens, s.vocab, s.hidden);
+  // The vocabulary is cut over tp: the softmax needs the row maximum, then the sum and the target's logit.
+  b.memory("loss_max", s.tokens * s.vocab, s.tokens * s.statistic_bytes);
+  b.collective("tp_all_reduce", OpKind::all_reduce, s.tokens * s.statistic_bytes);
+  b.memory("loss_sum", s.tokens * s.vocab, s.tokens * (int64_t{8} + 2 * s.statistic_bytes));
+  b.collective("tp_all_reduce", OpKind::all_reduce, 2 * s.tokens * s.statistic_bytes);
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::head_backward() const {
+  const ShardShape& s = shape;
+  Builder b(s);
+  b.memory("loss_backward", 2 * s.tokens * s.vocab, s.tokens * (int64_t{8} + s.statistic_bytes));
+  b.gemm("head_gemm_dgrad", s.tokens, s.hidden, s.vocab);
+  b.reduce();
+  b.memory("final_norm_backward", norm_backward_elements(s, false));
+  b.gather();
+  b.weight_gradient("head_gemm_wgrad", s.vocab, s.hidden, s.tokens);
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::chunk_forward(const ChunkContent& content) const {
+  Builder b(shape);
+  if (content.embedding) b.append(embedding_forward());
+  for (int64_t i = 0; i < content.layers; ++i) b.append(layer_forward());
+  if (content.head) b.append(head_forward());
+  return b.take();
+}
+
+std::vector<Op> LayerProgram::chunk_backward(const ChunkContent& content) const {
+  Builder b(shape);
+  if (content.head) b.append(head_backward());
+  for (int64_t i = 0; i < content.layers; ++i) {
+    b.append(layer_backward_input());
+    b.append(layer_backward_weight());
+  }
+  if (content.embedding) b.append(embedding_backward());
+  return b.take();
+}
+
+int64_t layer_activation_bytes(const ShardShape& s, const Recompute& recompute) {
+  const int64_t sharded = s.tokens_sharded * s.hidden;
+  if (recompute.full) return sharded * s.element_bytes;
+  int64_t elements = 2 * sharded;                // inputs of both norms
+  if (!recompute.norm) elements += 2 * sharded;  // outputs of both norms
+  elements += s.tokens * s.qkv_width();          // q, k, v after rope
+  if (!recompute.attention) elements += s.tokens * head_output(s);
+  elements += 2 * s.tokens * s.ffn;                     // gate and up
+  if (!recompute.swiglu) elements += s.tokens * s.ffn;  // input of the down product
+  return elements * s.element_bytes + (recompute.attention ? 0 : attention_statistics(s));
+}
+
+int64_t chunk_activation_bytes(const ShardShape& s, const Recompute& recompute, const ChunkContent& content) {
+  int64_t bytes = content.layers * layer_activation_bytes(s, recompute);
+  if (content.embedding) bytes += s.tokens * 8;
+  if (content.head) {
+    // Final norm's input and output, logits, the softmax's logarithmic sum, targets.
+    bytes += (2 * s.tokens_sharded * s.hidden + s.tokens * s.vocab) * s.element_bytes +
+             s.tokens * (s.statistic_bytes + 8);
+  }
+  return bytes;
+}
+
+int64_t boundary_bytes(const ShardShape& s) { return s.tokens_sharded * s.hidden * s.element_bytes; }
+
+}  // namespace lockstep::model

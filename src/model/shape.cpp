@@ -1,0 +1,40 @@
+#include "model/shape.hpp"
+
+namespace lockstep::model {
+
+int64_t element_bytes(config::Dtype dtype) {
+  switch (dtype) {
+    case config::Dtype::bf16:
+      return 2;
+    case config::Dtype::fp32:
+      return 4;
+    case config::Dtype::fp64:
+      return 8;
+  }
+  return 0;
+}
+
+int64_t gradient_bytes(config::Dtype dtype) { return dtype == config::Dtype::fp64 ? 8 : 4; }
+
+ShardShape shard_shape(const config::RunFile& run) {
+  const config::ModelConfig& m = run.model;
+  const int64_t tp = run.parallel.tp;
+  ShardShape s;
+  s.sequence = run.train.sequence;
+  s.tokens = run.parallel.micro_batch * s.sequence;
+  s.sequence_parallel = run.parallel.sequence_parallel && tp > 1;
+  s.tokens_sharded = s.sequence_parallel ? s.tokens / tp : s.tokens;
+  s.hidden = m.hidden;
+  s.heads = m.heads / tp;
+  s.kv_heads = m.kv_heads / tp;
+  s.head_dim = m.head_dim();
+  s.ffn = m.ffn / tp;
+  s.vocab = m.vocab / tp;
+  s.tp = tp;
+  s.element_bytes = element_bytes(run.train.dtype);
+  s.gradient_bytes = gradient_bytes(run.train.dtype);
+  s.statistic_bytes = s.gradient_bytes;
+  return s;
+}
+
+}  // namespace lockstep::model

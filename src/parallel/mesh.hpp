@@ -1,0 +1,42 @@
+// The mesh of ranks. Axes from inner to outer: tp, cp, pp, dp; rank = tp + TP (cp + CP (pp + PP dp)).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/run_file.hpp"
+#include "model/op.hpp"
+
+namespace lockstep::parallel {
+
+using model::Axis;
+
+struct Coordinates {
+  int tp = 0;
+  int cp = 0;
+  int pp = 0;
+  int dp = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+class Mesh {
+ public:
+  Mesh(int tp, int cp, int pp, int dp) : tp_(tp), cp_(cp), pp_(pp), dp_(dp) {}
+  explicit Mesh(const config::ParallelConfig& p)
+      : Mesh(static_cast<int>(p.tp), static_cast<int>(p.cp), static_cast<int>(p.pp), static_cast<int>(p.dp)) {
+  }
+
+  int size() const { return tp_ * cp_ * pp_ * dp_; }
+  int size(Axis axis) const;
+  int rank(const Coordinates& c) const { return c.tp + tp_ * (c.cp + cp_ * (c.pp + pp_ * c.dp)); }
+  Coordinates coordinates(int rank) const;
+  // Global ranks of the group along `axis` that `rank` is in, ascending along the axis.
+  std::vector<int> group(Axis axis, int rank) const;
+  // Distance in global rank between neighbours along `axis`.
+  int stride(Axis axis) const;
+
+ private:
+  int tp_, cp_, pp_, dp_;
+};
+
+}  // namespace lockstep::parallel

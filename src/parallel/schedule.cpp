@@ -1,0 +1,151 @@
+#include "parallel/schedule.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "base/error.hpp"
+
+namespace lockstep::parallel {
+
+namespace {
+
+// Order of one pass over all chunks of a rank: groups of up to `stages` micro-batches visit chunk after
+// chunk.
+std::vector<Slot> pass_order(Pass pass, int stages, int virtual_stages, int micro_batches) {
+  std::vector<Slot> order;
+  order.reserve(static_cast<size_t>(virtual_stages) * static_cast<size_t>(micro_batches));
+  for (int group = 0; group < micro_batches; group += stages) {
+    const int end = std::min(group + stages, micro_batches);
+    for (int v = 0; v < virtual_stages; ++v) {
+      const int chunk = pass == Pass::forward ? v : virtual_stages - 1 - v;
+      for (int mb = group; mb < end; ++mb) order.push_back({pass, chunk, mb});
+    }
+  }
+  return order;
+}
+
+// `warmup` forwards, then one forward and one backward in turn, then the backwards that are left.
+std::vector<Slot> one_f_one_b(const std::vector<Slot>& forwards, const std::vector<Slot>& backwards,
+                              int warmup) {
+  const size_t total = forwards.size();
+  const size_t ahead = std::min(static_cast<size_t>(warmup), total);
+  std::vector<Slot> slots(forwards.begin(), forwards.begin() + static_cast<std::ptrdiff_t>(ahead));
+  slots.reserve(2 * total);
+  for (size_t i = ahead; i < total; ++i) {
+    slots.push_back(forwards[i]);
+    slots.push_back(backwards[i - ahead]);
+  }
+  for (size_t i = total - ahead; i < total; ++i) slots.push_back(backwards[i]);
+  return slots;
+}
+
+// Forwards before the first backward, beyond which one follows the other.
+int warmup_forwards(config::ScheduleKind kind, int stages, int virtual_stages, int micro_batches, int rank) {
+  if (kind == config::ScheduleKind::gpipe) return virtual_stages * micro_batches;
+  if (virtual_stages == 1) return stages - 1 - rank;
+  const int group = std::min(stages, micro_batches);
+  return (virtual_stages - 1) * group + 2 * (stages - 1 - rank);
+}
+
+Schedule with_extra_warmup(config::ScheduleKind kind, int stages, int virtual_stages, int micro_batches,
+                           int extra) {
+  Schedule schedule{stages, virtual_stages, micro_batches, {}};
+  const auto forwards = pass_order(Pass::forward, stages, virtual_stages, micro_batches);
+  const auto backwards = pass_order(Pass::backward, stages, virtual_stages, micro_batches);
+  for (int rank = 0; rank < stages; ++rank) {
+    const int warmup = warmup_forwards(kind, stages, virtual_stages, micro_batches, rank) + extra;
+    schedule.ranks.push_back(one_f_one_b(forwards, backwards, warmup));
+  }
+  return schedule;
+}
+
+// Tracks when a micro-batch's forward or backward of each model chunk is done. Negative: not yet.
+class Finished {
+ public:
+  explicit Finished(const Schedule& s)
+      : micro_batches_(s.micro_batches),
+        chunks_(s.chunks()),
+        times_(2 * static_cast<size_t>(s.chunks()) * static_cast<size_t>(s.micro_batches), -1.0) {}
+
+  double& at(Pass pass, int global_chunk, int micro_batch) {
+    const size_t row = static_cast<size_t>(pass == Pass::forward ? global_chunk : chunks_ + global_chunk);
+    return times_[row * static_cast<size_t>(micro_batches_) + static_cast<size_t>(micro_batch)];
+  }
+  // When the input of a slot is there; negative: not yet.
+  double input(const Slot& slot, int global_chunk) {
+    if (slot.pass == Pass::forward) {
+      return global_chunk == 0 ? 0.0 : at(Pass::forward, global_chunk - 1, slot.micro_batch);
+    }
+    if (global_chunk == chunks_ - 1) return at(Pass::forward, global_chunk, slot.micro_batch);
+    return at(Pass::backward, global_chunk + 1, slot.micro_batch);
+  }
+
+ private:
+  int micro_batches_;
+  int chunks_;
+  std::vector<double> times_;
+};
+
+// False when the computations wait in a circle.
+bool simulate_slots(const Schedule& s, std::vector<std::vector<double>>& starts) {
+  Finished finished(s);
+  std::vector<double> clock(static_cast<size_t>(s.stages), 0.0);
+  starts.assign(static_cast<size_t>(s.stages), {});
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int rank = 0; rank < s.stages; ++rank) {
+      const size_t r = static_cast<size_t>(rank);
+      while (starts[r].size() < s.ranks[r].size()) {
+        const Slot& slot = s.ranks[r][starts[r].size()];
+        const int chunk = s.global_chunk(rank, slot.chunk);
+        const double ready = finished.input(slot, chunk);
+        if (ready < 0) break;
+        const double start = std::max(ready, clock[r]);
+        clock[r] = start + (slot.pass == Pass::forward ? 1.0 : 2.0);
+        finished.at(slot.pass, chunk, slot.micro_batch) = clock[r];
+        starts[r].push_back(start);
+        moved = true;
+      }
+    }
+  }
+  for (size_t r = 0; r < starts.size(); ++r) {
+    if (starts[r].size() != s.ranks[r].size()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Schedule build_schedule(config::ScheduleKind kind, int stages, int virtual_stages, int micro_batches) {
+  if (stages < 1 || virtual_stages < 1 || micro_batches < 1) {
+    throw std::invalid_argument("a schedule needs at least one stage, one chunk and one micro-batch");
+  }
+  // A last group smaller than the others can need more forwards ahead than the formula gives; with all of
+  // them ahead the order is GPipe's, which never waits in a circle, so this ends.
+  std::vector<std::vector<double>> starts;
+  for (int extra = 0;; ++extra) {
+    Schedule schedule = with_extra_warmup(kind, stages, virtual_stages, micro_batches, extra);
+    if (simulate_slots(schedule, starts)) return schedule;
+    if (extra > virtual_stages * micro_batches) throw std::logic_error("no warm-up makes this schedule run");
+  }
+}
+
+std::vector<std::vector<double>> slot_starts(const Schedule& schedule) {
+  std::vector<std::vector<double>> starts;
+  if (!simulate_slots(schedule, starts)) {
+    throw RunError("this schedule never ends: its computations wait for each other in a circle");
+  }
+  return starts;
+}
+
+int peak_live(const Schedule& schedule, int rank) {
+  int live = 0;
+  int peak = 0;
+  for (const Slot& slot : schedule.ranks[static_cast<size_t>(rank)]) {
+    live += slot.pass == Pass::forward ? 1 : -1;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+}  // namespace lockstep::parallel
