@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
 enum class Dtype { bf16, fp32, fp64 };
 
 struct ModelConfig {
+  std::string preset;  // empty: none
   Architecture architecture = Architecture::llama;
   int64_t layers = 0;
   int64_t hidden = 0;
@@ -26,33 +28,38 @@ struct ModelConfig {
   double init_std = 0.02;
 
   int64_t head_dim() const { return hidden / heads; }
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // A modelled cluster. Bandwidths are bytes/s in one direction, latencies seconds.
 struct ClusterConfig {
-  std::string preset;
+  std::string preset;  // empty: none, every figure stands in the run file
   int64_t gpus = 0;
+  int64_t max_gpus = 0;  // GPUs that the cluster has; 0: no limit
   int64_t gpus_per_node = 0;
   int64_t gpus_per_rack = 0;
   int64_t gpus_per_pod = 0;
 
-  std::string gpu;                    // name of the device
-  double peak_flops_bf16 = 0;         // dense, FLOP/s
-  double peak_flops_fp32 = 0;         // FLOP/s
-  double peak_flops_fp64 = 0;         // FLOP/s
-  double memory_bytes = 0;            // capacity of one GPU
-  double memory_bandwidth = 0;        // bytes/s
-  double gemm_efficiency = 0;         // share of the peak that a large matrix product reaches
-  double attention_efficiency = 0;    // share of the peak that fused attention reaches
-  double memory_efficiency = 0;       // share of the memory bandwidth that a memory-bound kernel reaches
-  double launch_seconds = 0;          // fixed cost of one kernel
-  double nvlink_bandwidth = 0;        // inside a node, per GPU and direction
-  double nvlink_latency = 0;          // per ring step or message
-  double nic_bandwidth = 0;           // outside a node, per GPU and direction
-  double nic_latency = 0;             // per ring step or message
-  double network_efficiency = 0;      // share of a link's bandwidth that large messages reach
-  double pod_oversubscription = 1;    // bandwidth inside a pod over bandwidth between pods
+  std::string gpu;                  // name of the device
+  double peak_flops_bf16 = 0;       // dense, FLOP/s
+  double peak_flops_fp32 = 0;       // FLOP/s
+  double peak_flops_fp64 = 0;       // FLOP/s
+  double memory_bytes = 0;          // capacity of one GPU
+  double memory_bandwidth = 0;      // bytes/s
+  double gemm_efficiency = 0;       // share of the peak that a large matrix product reaches
+  double attention_efficiency = 0;  // share of the peak that fused attention reaches
+  double memory_efficiency = 0;     // share of the memory bandwidth that a memory-bound kernel reaches
+  double launch_seconds = 0;        // fixed cost of one kernel
+  double nvlink_bandwidth = 0;      // inside a node, per GPU and direction
+  double nvlink_latency = 0;        // per ring step or message
+  double nic_bandwidth = 0;         // outside a node, per GPU and direction
+  double nic_latency = 0;           // per ring step or message
+  double network_efficiency = 0;    // share of a link's bandwidth that large messages reach
+  double pod_oversubscription = 1;  // bandwidth inside a pod over bandwidth between pods
   double usd_per_gpu_hour = 0;
+
+  bool operator==(const ClusterConfig&) const = default;
 };
 
 struct ParallelConfig {
@@ -67,45 +74,53 @@ struct ParallelConfig {
   int64_t micro_batch = 1;  // sequences
   bool sequence_parallel = true;
   int64_t zero = 1;
-  // Ops whose outputs are not kept but computed again in backward, by op family: "norm", "swiglu", "attention";
-  // {"full"} keeps only each layer's input. Empty: keep everything.
+  // Ops whose outputs are not kept but computed again in backward, by op family ("norm", "swiglu",
+  // "attention"); {"full"} keeps only each layer's input. Empty: keep everything.
   std::vector<std::string> recompute;
   std::string rank_order = "tp-cp-pp-dp";
 
   int64_t world_size() const { return tp * cp * pp * dp; }
+
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct TrainConfig {
   int64_t sequence = 128;     // tokens
   int64_t global_batch = 16;  // sequences
   int64_t steps = 100;
-  int64_t tokens = 0;         // planned length of the whole training, for `plan`; 0: steps x batch
+  int64_t tokens = 0;  // planned length of the whole training, for `plan`; 0: steps x batch
   std::string optimizer = "adamw";
   Dtype dtype = Dtype::bf16;
   double lr = 3e-4;
   double lr_min_ratio = 0.1;  // the cosine ends at lr x this
   int64_t warmup = 20;        // steps
   std::string schedule = "cosine";
-  double grad_clip = 1.0;     // global norm; 0 never clips
+  double grad_clip = 1.0;  // global norm; 0 never clips
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
   int64_t seed = 1;
-  int64_t eval_sequences = 256;  // held-out sequences scored at the end; 0: all
-  int64_t timeout_seconds = 60;  // longest wait of one collective or message
-  int64_t trace_first_step = 10; // first step whose spans go to trace/
-  int64_t trace_steps = 3;       // 0: no trace
+  int64_t eval_sequences = 256;   // held-out sequences scored at the end; 0: all
+  int64_t timeout_seconds = 60;   // longest wait of one collective or message
+  int64_t trace_first_step = 10;  // first step whose spans go to trace/
+  int64_t trace_steps = 3;        // 0: no trace
+
+  bool operator==(const TrainConfig&) const = default;
 };
 
 struct DataConfig {
-  std::string text;                    // folder of .txt documents, or one file, relative to the run file
-  std::vector<std::string> held_out;   // names (without .txt) of documents kept for evaluation
+  std::string text;                   // folder of .txt documents, or one file; absolute; empty: none
+  std::vector<std::string> held_out;  // names (without .txt) of documents kept for evaluation
   std::string tokenizer = "byte";
+
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct CheckpointConfig {
   int64_t interval = 0;  // steps; 0 never
+
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct SimulateConfig {
@@ -113,6 +128,17 @@ struct SimulateConfig {
   double op_jitter = 0.02;    // relative standard deviation of one op's time
   double rank_jitter = 0.01;  // relative standard deviation of a rank's speed
   int64_t seed = 1;
+
+  bool operator==(const SimulateConfig&) const = default;
+};
+
+// Where a run came from, for messages. No part of the run: two runs are equal whatever stands here.
+struct Origin {
+  std::string file;
+  std::map<std::string, std::string> where;  // "table.key" to "file:line", "--set ..." or "preset ..."
+  std::vector<std::string> text_places;      // where a relative data.text was looked for, in order
+
+  bool operator==(const Origin&) const { return true; }
 };
 
 struct RunFile {
@@ -124,6 +150,9 @@ struct RunFile {
   DataConfig data;
   CheckpointConfig checkpoint;
   SimulateConfig simulate;
+  Origin origin;
+
+  bool operator==(const RunFile&) const = default;
 
   // Micro-batches of one logical replica in one step.
   int64_t micro_batches() const { return train.global_batch / (parallel.dp * parallel.micro_batch); }
@@ -131,10 +160,18 @@ struct RunFile {
 
 // Reads a run file, applies presets and `overrides` ("table.key=value"; a value that is not valid TOML is a
 // string), fills defaults and checks every rule. Throws UsageError with all problems at once, each with file,
-// line, key, value, rule and the nearest value that works. Paths inside come back absolute.
+// line, key, value, rule and the nearest value that works. Paths inside come back absolute: a relative
+// data.text is looked for in the run file's folder, the three folders above it and the current one, and taken
+// from the first that has it (from the run file's folder when none does: only check_for_training needs it to
+// exist).
 RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
-// The resolved file as TOML: every key with its value, presets expanded; loading it again gives the same RunFile.
+// The rules that only `train` has: no recompute, the local cluster, a text that can be read. Throws
+// UsageError with all problems at once.
+void check_for_training(const RunFile& run);
+
+// The resolved file as TOML: every key with its value, presets expanded; loading it again gives the same
+// RunFile.
 std::string to_toml(const RunFile& run);
 
 const char* to_string(Architecture);
