@@ -49,7 +49,7 @@ struct SpanFile {
   std::vector<Span> spans;
 };
 
-// Bounded memory: room for `capacity` spans is taken at the start (64 bytes each); when it is full, further
+// Bounded memory: room for `capacity` spans is taken at the start (56 bytes each); when it is full, further
 // spans are counted in dropped() and not kept. One thread records.
 class SpanRecorder {
  public:

@@ -25,8 +25,4 @@ struct StepRecord {
 // 0:03:12"
 std::string step_line(const StepRecord& record);
 
-std::string with_thousands(int64_t value);          // 5,410
-std::string binary_size(int64_t bytes);             // 1.2GiB
-std::string hours_minutes_seconds(double seconds);  // 0:03:12, rounded to whole seconds; "?" when not finite
-
 }  // namespace lockstep::observe

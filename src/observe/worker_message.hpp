@@ -69,9 +69,9 @@ class LineReader {
  private:
   size_t max_line_bytes_;
   std::string buffer_;
-  size_t begin_ = 0;    // of the first line not yet taken
-  size_t scanned_ = 0;  // no line feed in [last line start, scanned_)
-  size_t line_begin_ = 0;
+  size_t begin_ = 0;  // of the first line not yet taken
+  size_t line_begin_ =
+      0;  // of the unfinished line at the end; there are whole lines in [begin_, line_begin_)
 };
 
 }  // namespace lockstep::observe

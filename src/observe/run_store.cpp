@@ -1,0 +1,266 @@
+#include "observe/run_store.hpp"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace lockstep::observe {
+namespace {
+
+constexpr int schema_version = 1;           // kept in PRAGMA user_version
+constexpr int application_id = 0x4C4B5354;  // "LKST", kept in PRAGMA application_id
+constexpr int busy_milliseconds = 5000;
+
+constexpr const char* schema = R"(
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE steps(step INTEGER PRIMARY KEY, loss REAL, grad_norm REAL, lr REAL, tokens INTEGER NOT NULL, seconds REAL,
+                   tokens_per_second REAL, tflops REAL, mfu REAL, memory_bytes INTEGER NOT NULL);
+CREATE TABLE events(id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
+                    text TEXT NOT NULL);
+)";
+constexpr const char* step_columns =
+    "step, loss, grad_norm, lr, tokens, seconds, tokens_per_second, tflops, mfu, memory_bytes";
+
+std::string advice(int code) {
+  switch (code & 0xFF) {
+    case SQLITE_FULL:
+      return "The disk is full: free some space, then go on with --resume.";
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return "Another program holds it locked: close that program (a sqlite3 shell?) and try again.";
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+    case SQLITE_CANTOPEN:
+      return "Check that the folder exists and that you may write there, or choose another --run-dir.";
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      return "The file is damaged or is not a run store: restore it, or start a new run.";
+    case SQLITE_IOERR:
+      return "The disk failed or is full: check it, or choose another --run-dir.";
+    default:
+      return "Choose another --run-dir if it goes on.";
+  }
+}
+
+[[noreturn]] void fail(sqlite3* database, const std::string& path, std::string_view what) {
+  const int code = database ? sqlite3_extended_errcode(database) : SQLITE_NOMEM;
+  throw RunError(fmt::format("{}: cannot {}: {}. {}", path, what,
+                             database ? sqlite3_errmsg(database) : "no memory", advice(code)));
+}
+
+struct CloseDatabase {
+  void operator()(sqlite3* database) const { sqlite3_close_v2(database); }
+};
+struct Finalize {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+using Database = std::unique_ptr<sqlite3, CloseDatabase>;
+using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+
+// One use of a prepared statement: bind in order, step through rows, reset at the end.
+class Query {
+ public:
+  Query(sqlite3* database, const std::string& path, sqlite3_stmt* statement)
+      : database_(database), path_(path), statement_(statement) {}
+  ~Query() {
+    sqlite3_reset(statement_);
+    sqlite3_clear_bindings(statement_);
+  }
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
+
+  Query& bind(int64_t value) { return check(sqlite3_bind_int64(statement_, ++bound_, value)); }
+  Query& bind(double value) { return check(sqlite3_bind_double(statement_, ++bound_, value)); }
+  Query& bind(std::string_view value) {
+    const char* text = value.data() ? value.data() : "";  // a null pointer would bind NULL
+    return check(
+        sqlite3_bind_text64(statement_, ++bound_, text, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+  }
+  bool row(std::string_view what) {  // false: done
+    const int code = sqlite3_step(statement_);
+    if (code != SQLITE_ROW && code != SQLITE_DONE) fail(database_, path_, what);
+    column_ = 0;
+    return code == SQLITE_ROW;
+  }
+  int64_t integer() { return sqlite3_column_int64(statement_, column_++); }
+  double real() {
+    const int at = column_++;
+    if (sqlite3_column_type(statement_, at) == SQLITE_NULL) return std::numeric_limits<double>::quiet_NaN();
+    return sqlite3_column_double(statement_, at);
+  }
+  std::string text() {
+    const int at = column_++;
+    const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(statement_, at));
+    return data ? std::string(data, static_cast<size_t>(sqlite3_column_bytes(statement_, at)))
+                : std::string();
+  }
+
+ private:
+  Query& check(int code) {
+    if (code != SQLITE_OK) fail(database_, path_, "bind a value");
+    return *this;
+  }
+  sqlite3* database_;
+  const std::string& path_;
+  sqlite3_stmt* statement_;
+  int bound_ = 0;
+  int column_ = 0;
+};
+
+Database open_database(const std::string& path, int flags) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  Database database(raw);
+  if (code != SQLITE_OK) fail(raw, path, "open the run store");
+  sqlite3_busy_timeout(raw, busy_milliseconds);
+  return database;
+}
+
+void execute(sqlite3* database, const std::string& path, const std::string& sql, std::string_view what) {
+  if (sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail(database, path, what);
+}
+
+Statement prepare(sqlite3* database, const std::string& path, const std::string& sql) {
+  sqlite3_stmt* raw = nullptr;
+  const int code = sqlite3_prepare_v3(database, sql.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
+  Statement statement(raw);
+  if (code != SQLITE_OK) fail(database, path, "read the run store");
+  return statement;
+}
+
+int64_t pragma(sqlite3* database, const std::string& path, const std::string& name) {
+  const Statement statement = prepare(database, path, "PRAGMA " + name);
+  Query query(database, path, statement.get());
+  return query.row("read the run store") ? query.integer() : 0;
+}
+
+void set_modes(sqlite3* database, const std::string& path) {
+  // In WAL mode, synchronous NORMAL loses at most the last rows at a power cut, and nothing when a process
+  // dies.
+  execute(database, path, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;", "set up the run store");
+}
+
+}  // namespace
+
+struct RunStore::State {
+  State(Database opened, std::string file)
+      : path(std::move(file)),
+        database(std::move(opened)),
+        put_step(
+            make(fmt::format("INSERT OR REPLACE INTO steps({}) VALUES(?,?,?,?,?,?,?,?,?,?)", step_columns))),
+        put_event(make("INSERT INTO events(time, kind, rank, text) VALUES(?,?,?,?)")),
+        put_meta(make("INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)")),
+        get_steps(make(fmt::format("SELECT {} FROM steps ORDER BY step", step_columns))),
+        get_events(make("SELECT time, kind, rank, text FROM events ORDER BY id")),
+        get_meta(make("SELECT value FROM meta WHERE key = ?")) {}
+
+  Statement make(const std::string& sql) { return prepare(database.get(), path, sql); }
+  Query query(const Statement& statement) { return Query(database.get(), path, statement.get()); }
+
+  std::string path;
+  Database database;  // before the statements: closed after them
+  Statement put_step, put_event, put_meta, get_steps, get_events, get_meta;
+};
+
+RunStore::RunStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RunStore::RunStore(RunStore&&) noexcept = default;
+RunStore& RunStore::operator=(RunStore&&) noexcept = default;
+RunStore::~RunStore() = default;
+
+RunStore RunStore::create(const std::filesystem::path& path) {
+  if (std::filesystem::exists(path)) {
+    throw RunError(
+        fmt::format("{}: already exists; choose another --run-dir, or go on with --resume.", path.string()));
+  }
+  Database database = open_database(path.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  set_modes(database.get(), path.string());
+  const std::string sql =
+      fmt::format("BEGIN; PRAGMA application_id = {}; PRAGMA user_version = {}; {} COMMIT;", application_id,
+                  schema_version, schema);
+  execute(database.get(), path.string(), sql, "create the run store");
+  return RunStore(std::make_unique<State>(std::move(database), path.string()));
+}
+
+RunStore RunStore::open(const std::filesystem::path& path) {
+  Database database = open_database(path.string(), SQLITE_OPEN_READWRITE);
+  const int64_t id = pragma(database.get(), path.string(), "application_id");
+  const int64_t version = pragma(database.get(), path.string(), "user_version");
+  if (id != application_id) {
+    throw RunError(
+        fmt::format("{}: an SQLite file, but not a run store. Give the folder of a run.", path.string()));
+  }
+  if (version != schema_version) {
+    throw RunError(
+        fmt::format("{}: its schema is version {}, this build reads {}. Use the build that wrote it.",
+                    path.string(), version, schema_version));
+  }
+  set_modes(database.get(), path.string());
+  return RunStore(std::make_unique<State>(std::move(database), path.string()));
+}
+
+void RunStore::append_step(const StepRecord& r) {
+  Query query = state_->query(state_->put_step);
+  query.bind(r.step).bind(r.loss).bind(r.grad_norm).bind(r.lr).bind(r.tokens).bind(r.seconds);
+  query.bind(r.tokens_per_second).bind(r.tflops).bind(r.mfu).bind(r.memory_bytes).row("write a step");
+}
+
+void RunStore::append_event(const RunEvent& event) {
+  Query query = state_->query(state_->put_event);
+  query.bind(event.time).bind(std::string_view(event.kind)).bind(int64_t{event.rank});
+  query.bind(std::string_view(event.text)).row("write an event");
+}
+
+void RunStore::set_meta(std::string_view key, std::string_view value) {
+  state_->query(state_->put_meta).bind(key).bind(value).row("write a fact about the run");
+}
+
+std::vector<StepRecord> RunStore::steps() const {
+  Query query = state_->query(state_->get_steps);
+  std::vector<StepRecord> records;
+  while (query.row("read the steps")) {
+    StepRecord& r = records.emplace_back();
+    r.step = query.integer();
+    r.loss = query.real();
+    r.grad_norm = query.real();
+    r.lr = query.real();
+    r.tokens = query.integer();
+    r.seconds = query.real();
+    r.tokens_per_second = query.real();
+    r.tflops = query.real();
+    r.mfu = query.real();
+    r.memory_bytes = query.integer();
+  }
+  return records;
+}
+
+std::vector<RunEvent> RunStore::events() const {
+  Query query = state_->query(state_->get_events);
+  std::vector<RunEvent> events;
+  while (query.row("read the events")) {
+    RunEvent& event = events.emplace_back();
+    event.time = query.real();
+    event.kind = query.text();
+    event.rank = static_cast<int>(query.integer());
+    event.text = query.text();
+  }
+  return events;
+}
+
+std::optional<std::string> RunStore::meta(std::string_view key) const {
+  Query query = state_->query(state_->get_meta);
+  query.bind(key);
+  if (!query.row("read a fact about the run")) return std::nullopt;
+  return query.text();
+}
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace lockstep::observe
