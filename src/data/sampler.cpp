@@ -25,7 +25,7 @@ KeyedPermutation::KeyedPermutation(uint64_t size, PhiloxKey key, uint32_t tweak)
   require(size >= 1 && size <= uint64_t{1} << 62, "a permutation of 1 to 2^62 values");
   // The smallest 4^half_bits >= size: below four times `size` from size 2 on, so a walk takes four tries at
   // most on average. At least one bit a half.
-  half_bits_ = std::max((std::bit_width(size - 1) + 1) / 2, 1);
+  half_bits_ = std::max((static_cast<int>(std::bit_width(size - 1)) + 1) / 2, 1);
 }
 
 uint64_t KeyedPermutation::encrypt(uint64_t value) const {
