@@ -1,0 +1,214 @@
+#include "config/load.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+#include "base/edit_distance.hpp"
+#include "base/error.hpp"
+#include "config/presets.hpp"
+#include "config/rules.hpp"
+#include "config/schema.hpp"
+#include "config/toml_source.hpp"
+
+namespace lockstep::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+class Loader {
+ public:
+  explicit Loader(const fs::path& file) : file_(file) { run_.origin.file = file.string(); }
+
+  Examined load(const std::string& text, const std::vector<std::string>& overrides) {
+    const Document document = parse_toml(text, file_.string());
+    for (const Section& section : document.sections) check_table(section);
+    for (const Entry& entry : document.entries) take(entry);
+    for (const std::string& flag : overrides) take_override(flag);
+    apply_presets();
+    fill();
+    find_missing();
+    find_text();
+    check_rules(run_, bad_, problems_);
+    return {run_, problems_};
+  }
+
+ private:
+  void check_table(const Section& section) {
+    if (contains(schema_tables(), section.name)) return;
+    const std::string name = fmt::format("[{}]", to_key(section.name));
+    if (contains(later_tables(), section.name)) {
+      problems_.push_back({section.where, name, "", "this table is not built yet", "", ""});
+    } else if (find_key(section.name) != nullptr) {
+      problems_.push_back({section.where, name, "", "this is a key, not a table", "", ""});
+    } else {
+      problems_.push_back(
+          {section.where, name, "",
+           fmt::format("unknown table; did you mean [{}]?", nearest_name(section.name, schema_tables())), "",
+           ""});
+    }
+  }
+
+  // Later entries of a key replace earlier ones; the file itself cannot hold a key twice.
+  void take(const Entry& entry) {
+    if (find_key(entry.path()) != nullptr) {
+      entries_[entry.path()] = entry;
+      return;
+    }
+    if (entry.table.empty() && contains(schema_tables(), entry.key)) {
+      problems_.push_back({entry.where, to_key(entry.key), to_literal(entry.value),
+                           fmt::format("this is a table: write [{}] and its keys below", entry.key), "", ""});
+      return;
+    }
+    // Keys of an unknown table are not reported one by one.
+    if (!entry.table.empty() && !contains(schema_tables(), entry.table)) return;
+    const std::string shown = (entry.table.empty() ? "" : entry.table + ".") + to_key(entry.key);
+    problems_.push_back({entry.where, shown, to_literal(entry.value),
+                         fmt::format("unknown key; did you mean {}?", nearest_key(entry.table, entry.key)),
+                         "", ""});
+  }
+
+  void take_override(const std::string& flag) {
+    const Entry entry = parse_override(flag);
+    if (!entry.table.empty()) check_table({entry.table, entry.where});
+    take(entry);
+  }
+
+  void apply_presets() {
+    apply_preset(PresetKind::model, "model.preset");
+    apply_preset(PresetKind::cluster, "cluster.preset");
+  }
+
+  void apply_preset(PresetKind kind, const std::string& key) {
+    const auto named = entries_.find(key);
+    if (named == entries_.end()) return;
+    const std::string* name = std::get_if<std::string>(&named->second.value);
+    if (name == nullptr) return;  // fill() reports it
+    for (const Entry& entry : preset_entries(kind, *name)) entries_.emplace(entry.path(), entry);
+  }
+
+  void fill() {
+    for (const Key& key : schema()) {
+      const auto found = entries_.find(key.path());
+      if (found == entries_.end()) continue;
+      const Entry& entry = found->second;
+      const Verdict verdict = check_value(key, entry.value);
+      if (verdict.rule.empty()) {
+        write_key(key, entry.value, run_);
+        run_.origin.where[key.path()] = entry.where;
+      } else {
+        bad_.insert(key.path());
+        problems_.push_back(
+            {entry.where, key.path(), to_literal(entry.value), verdict.rule, key.path(), verdict.fix});
+      }
+    }
+  }
+
+  // Keys without default that nobody set: one problem a table, or a file without preset would get twenty.
+  void find_missing() {
+    std::map<std::string, std::string> missing;  // table to names
+    for (const Key& key : schema()) {
+      if (key.need == Need::optional || entries_.count(key.path()) > 0) continue;
+      bad_.insert(key.path());
+      if (key.need == Need::required_or_preset) {
+        std::string& names = missing[key.table];
+        names += (names.empty() ? "" : ", ") + key.name;
+      } else {
+        report_missing(key);
+      }
+    }
+    for (const auto& [table, names] : missing) {
+      if (bad_.count(table + ".preset") > 0) continue;  // the preset's own problem comes first
+      const PresetKind kind = table == "model" ? PresetKind::model : PresetKind::cluster;
+      std::string presets;
+      for (const std::string& name : preset_names(kind)) presets += (presets.empty() ? "" : ", ") + name;
+      problems_.push_back({run_.origin.file, "[" + table + "]", "",
+                           fmt::format("missing: {}; give them, or preset = one of: {}", names, presets), "",
+                           ""});
+    }
+  }
+
+  void report_missing(const Key& key) {
+    Problem problem{run_.origin.file, key.path(), "", "missing: " + key.sentence, key.path(), ""};
+    if (key.rule.file_name) {
+      problem.fix = check_value(key, file_.stem().string()).fix;
+      if (problem.fix.empty()) problem.fix = to_literal(file_.stem().string());
+    }
+    const bool mesh_known = bad_.count("parallel.tp") + bad_.count("parallel.cp") +
+                                bad_.count("parallel.pp") + bad_.count("parallel.dp") ==
+                            0;
+    const int64_t world = run_.parallel.world_size();
+    if (key.path() == "cluster.gpus" && mesh_known && check_value(key, world).rule.empty()) {
+      problem.fix = to_literal(world);
+    }
+    problems_.push_back(problem);
+  }
+
+  void find_text() {
+    if (run_.data.text.empty()) return;
+    const fs::path text = run_.data.text;
+    std::vector<fs::path> folders;
+    if (text.is_absolute()) {
+      folders = {"/"};
+    } else {
+      fs::path folder = fs::absolute(file_).lexically_normal().parent_path();
+      for (int up = 0; up <= 3; ++up, folder = folder.parent_path()) folders.push_back(folder);
+      folders.push_back(fs::current_path());
+    }
+    std::vector<std::string>& places = run_.origin.text_places;
+    for (const fs::path& folder : folders) {
+      const std::string place = (folder / text).lexically_normal().string();
+      if (!contains(places, place)) places.push_back(place);
+    }
+    std::error_code ignored;  // a place that cannot be looked at has no text
+    const auto found = std::find_if(places.begin(), places.end(),
+                                    [&](const std::string& place) { return fs::exists(place, ignored); });
+    run_.data.text = found != places.end() ? *found : places.front();
+  }
+
+  fs::path file_;
+  RunFile run_;
+  std::map<std::string, Entry> entries_;
+  std::set<std::string> bad_;
+  std::vector<Problem> problems_;
+};
+
+std::string read_text(const fs::path& file) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  if (!fs::exists(status)) throw UsageError(fmt::format("{}: no such run file", file.string()));
+  if (!fs::is_regular_file(status)) throw UsageError(fmt::format("{}: not a file", file.string()));
+  constexpr uintmax_t most = 1 << 20;
+  if (fs::file_size(file, error) > most) {
+    throw UsageError(fmt::format("{}: over 1 MiB, too large for a run file", file.string()));
+  }
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw UsageError(fmt::format("{}: cannot be read; check its permissions", file.string()));
+  return text.str();
+}
+
+}  // namespace
+
+Examined examine_run_text(const std::string& text, const fs::path& file,
+                          const std::vector<std::string>& overrides) {
+  return Loader(file).load(text, overrides);
+}
+
+RunFile load_run_file(const fs::path& file, const std::vector<std::string>& overrides) {
+  const Examined examined = examine_run_text(read_text(file), file, overrides);
+  if (!examined.problems.empty()) throw UsageError(to_string(examined.problems));
+  return examined.run;
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,22 @@
+// Loading in steps: what load_run_file throws as one error comes back here as a list.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/problem.hpp"
+#include "config/run_file.hpp"
+
+namespace lockstep::config {
+
+struct Examined {
+  RunFile run;                    // whole only when there are no problems
+  std::vector<Problem> problems;  // in the file's order, then the rules between keys
+};
+
+// `file` names the text in messages and is where relative paths start. Throws UsageError for text that is not
+// TOML and for an override that cannot be read at all.
+Examined examine_run_text(const std::string& text, const std::filesystem::path& file,
+                          const std::vector<std::string>& overrides);
+
+}  // namespace lockstep::config

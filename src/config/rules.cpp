@@ -1,0 +1,259 @@
+#include "config/rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+#include <optional>
+
+#include "config/schema.hpp"
+
+namespace lockstep::config {
+namespace {
+
+struct Range {
+  int64_t low, high;
+};
+
+Range range_of(const std::string& key) {
+  const Rule& rule = find_key(key)->rule;
+  return {static_cast<int64_t>(rule.low), static_cast<int64_t>(rule.high)};
+}
+
+// The integer of the range nearest to `value` for which `works`; the larger of two equally near.
+template <class Works>
+std::optional<int64_t> nearest_that(int64_t value, Range range, Works works) {
+  const int64_t farthest = std::max(value - range.low, range.high - value);
+  for (int64_t distance = 0; distance <= farthest; ++distance) {
+    if (value + distance <= range.high && works(value + distance)) return value + distance;
+    if (value - distance >= range.low && works(value - distance)) return value - distance;
+  }
+  return std::nullopt;
+}
+
+// The positive multiple of `unit` nearest to `value`, the larger of two equally near, inside the range.
+std::optional<int64_t> nearest_multiple(int64_t value, int64_t unit, Range range) {
+  const int64_t first = (std::max<int64_t>(range.low, 1) + unit - 1) / unit;
+  const int64_t last = range.high / unit;
+  if (first > last) return std::nullopt;
+  return std::clamp((value + unit / 2) / unit, first, last) * unit;
+}
+
+class Rules {
+ public:
+  Rules(const RunFile& run, const std::set<std::string>& bad, std::vector<Problem>& problems)
+      : run_(run), bad_(bad), problems_(problems) {}
+
+  void check_all() {
+    check_heads();
+    check_tensor_parallel();
+    check_vocab();
+    check_sequence();
+    check_cluster();
+    check_world();
+    check_batch();
+    check_schedule();
+    check_chunks();
+  }
+
+ private:
+  bool good(std::initializer_list<const char*> keys) const {
+    return std::none_of(keys.begin(), keys.end(), [&](const char* key) { return bad_.count(key) > 0; });
+  }
+
+  void report(const std::string& key, const std::string& rule, std::optional<int64_t> fix = std::nullopt) {
+    Problem problem = problem_of(run_, key, rule);
+    if (fix.has_value()) problem.fix = to_literal(*fix);
+    problems_.push_back(problem);
+  }
+
+  void check_heads() {
+    const ModelConfig& m = run_.model;
+    if (good({"model.hidden", "model.heads"})) {
+      // Rotary positions turn pairs of a head's numbers, so a head has an even width.
+      const auto fits = [&](int64_t heads) { return m.hidden % heads == 0 && m.hidden / heads % 2 == 0; };
+      if (!fits(m.heads)) {
+        const auto with_kv = [&](int64_t heads) { return fits(heads) && heads % m.kv_heads == 0; };
+        std::optional<int64_t> fix;
+        if (good({"model.kv_heads"})) fix = nearest_that(m.heads, range_of("model.heads"), with_kv);
+        if (!fix.has_value()) fix = nearest_that(m.heads, range_of("model.heads"), fits);
+        report("model.heads",
+               fmt::format("must divide model.hidden = {} into heads of even width (rotary pairs)", m.hidden),
+               fix);
+      }
+    }
+    if (!good({"model.heads", "model.kv_heads"}) || m.heads % m.kv_heads == 0) return;
+    const auto divides = [&](int64_t kv_heads) { return m.heads % kv_heads == 0; };
+    report("model.kv_heads", fmt::format("must divide model.heads = {}", m.heads),
+           nearest_that(m.kv_heads, range_of("model.kv_heads"), divides));
+  }
+
+  void check_tensor_parallel() {
+    const ModelConfig& m = run_.model;
+    const int64_t tp = run_.parallel.tp;
+    if (!good({"parallel.tp", "model.heads", "model.kv_heads", "model.ffn"})) return;
+    int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), m.ffn);
+    const auto divides = [&](int64_t ranks) { return common % ranks == 0; };
+    const std::optional<int64_t> fix = nearest_that(tp, range_of("parallel.tp"), divides);
+    const auto check = [&](const char* key, int64_t size) {
+      if (size % tp != 0) report("parallel.tp", fmt::format("must divide {} = {}", key, size), fix);
+    };
+    check("model.heads", m.heads);
+    if (m.kv_heads < tp) {
+      report("parallel.tp",
+             fmt::format("more ranks than model.kv_heads = {} (heads copied to ranks) is not built yet",
+                         m.kv_heads),
+             fix);
+    } else {
+      check("model.kv_heads", m.kv_heads);
+    }
+    check("model.ffn", m.ffn);
+  }
+
+  void check_vocab() {
+    if (!good({"model.vocab", "parallel.tp", "data.tokenizer"})) return;
+    const int64_t tp = run_.parallel.tp, vocab = run_.model.vocab;
+    constexpr int64_t bytes = 256;
+    // Rows may be added to the table, not taken away.
+    const int64_t more = (std::max(vocab, bytes) + tp - 1) / tp * tp;
+    std::optional<int64_t> fix = more;
+    if (more > range_of("model.vocab").high) fix = more - tp;
+    if (vocab < bytes) report("model.vocab", "must be at least 256, the tokens of the byte tokenizer", fix);
+    if (vocab % tp != 0) {
+      report("model.vocab",
+             fmt::format("must be a multiple of parallel.tp = {} (padding is not built yet)", tp), fix);
+    }
+  }
+
+  void check_sequence() {
+    if (!good({"train.sequence", "parallel.tp", "parallel.sequence_parallel"})) return;
+    const int64_t tp = run_.parallel.tp, sequence = run_.train.sequence;
+    if (!run_.parallel.sequence_parallel || sequence % tp == 0) return;
+    report("train.sequence", fmt::format("must be a multiple of parallel.tp = {} with sequence_parallel", tp),
+           nearest_multiple(sequence, tp, range_of("train.sequence")));
+  }
+
+  void check_cluster() {
+    const ClusterConfig& c = run_.cluster;
+    const auto check = [&](const char* key, int64_t size, const char* inner_key, int64_t inner) {
+      if (!good({key, inner_key}) || size % inner == 0) return;
+      report(key, fmt::format("must be a multiple of {} = {}", inner_key, inner),
+             nearest_multiple(size, inner, range_of(key)));
+    };
+    check("cluster.gpus_per_rack", c.gpus_per_rack, "cluster.gpus_per_node", c.gpus_per_node);
+    check("cluster.gpus_per_pod", c.gpus_per_pod, "cluster.gpus_per_rack", c.gpus_per_rack);
+  }
+
+  void check_world() {
+    const ParallelConfig& p = run_.parallel;
+    const int64_t gpus = run_.cluster.gpus, most = run_.cluster.max_gpus;
+    const bool limited = good({"cluster.max_gpus"}) && most > 0;
+    if (good({"cluster.gpus"}) && limited && gpus > most) {
+      report("cluster.gpus", fmt::format("the cluster has {} GPUs (cluster.max_gpus)", most), most);
+    }
+    if (!good({"cluster.gpus", "parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"})) return;
+    const int64_t world = p.world_size();
+    if (gpus == world) return;
+    const int64_t replica = p.tp * p.cp * p.pp;
+    std::string rule =
+        fmt::format("must be tp x cp x pp x dp = {} x {} x {} x {} = {}", p.tp, p.cp, p.pp, p.dp, world);
+    const bool by_replicas = gpus % replica == 0 && gpus / replica <= range_of("parallel.dp").high;
+    const int64_t highest = limited ? most : range_of("cluster.gpus").high;
+    if (world <= highest) {
+      if (by_replicas) rule += fmt::format(" (or parallel.dp = {})", gpus / replica);
+      report("cluster.gpus", rule, world);
+    } else {
+      report("cluster.gpus", rule);
+      if (!by_replicas) return;
+      problems_.back().fix_key = "parallel.dp";
+      problems_.back().fix = to_literal(gpus / replica);
+    }
+  }
+
+  void check_batch() {
+    if (!good({"train.global_batch", "parallel.dp", "parallel.micro_batch"})) return;
+    const int64_t unit = run_.parallel.dp * run_.parallel.micro_batch;
+    if (run_.train.global_batch % unit == 0) return;
+    report("train.global_batch",
+           fmt::format("must be a multiple of parallel.dp x parallel.micro_batch = {} x {} = {}",
+                       run_.parallel.dp, run_.parallel.micro_batch, unit),
+           nearest_multiple(run_.train.global_batch, unit, range_of("train.global_batch")));
+  }
+
+  void check_schedule() {
+    if (!good({"parallel.schedule", "parallel.pp", "parallel.virtual_stages"})) return;
+    const ParallelConfig& p = run_.parallel;
+    const bool interleaved = p.schedule == ScheduleKind::interleaved;
+    if (interleaved && p.pp == 1) {
+      report("parallel.schedule", "interleaved needs parallel.pp above 1");
+      problems_.back().fix = to_literal(std::string(to_string(ScheduleKind::one_f_one_b)));
+    }
+    if (!interleaved && p.virtual_stages > 1) {
+      report("parallel.virtual_stages",
+             "more than one chunk a rank needs parallel.schedule = \"interleaved\"", 1);
+    }
+  }
+
+  // Layers are dealt evenly to pp x virtual_stages chunks, as if the first and the last had some more than
+  // they have: layers + first_stage_less_layers + last_stage_less_layers must divide.
+  void check_chunks() {
+    if (!good({"model.layers", "parallel.pp", "parallel.virtual_stages", "parallel.first_stage_less_layers",
+               "parallel.last_stage_less_layers"})) {
+      return;
+    }
+    const int64_t chunks = run_.parallel.pp * run_.parallel.virtual_stages;
+    const int64_t first = run_.parallel.first_stage_less_layers, last = run_.parallel.last_stage_less_layers;
+    const auto works = [&](int64_t layers, int64_t less_first, int64_t less_last) {
+      const int64_t dealt = layers + less_first + less_last;
+      return dealt % chunks == 0 && std::max(less_first, less_last) <= dealt / chunks;
+    };
+    const int64_t layers = run_.model.layers;
+    if ((layers + first + last) % chunks != 0) {
+      std::string rule = fmt::format(
+          "model.layers + first_stage_less_layers + last_stage_less_layers = {} + {} + {} must be a multiple "
+          "of "
+          "pp x virtual_stages = {} x {} = {}",
+          layers, first, last, run_.parallel.pp, run_.parallel.virtual_stages, chunks);
+      const int64_t lacking = (chunks - layers % chunks) % chunks;
+      if (works(layers, lacking - lacking / 2, lacking / 2)) {
+        rule += fmt::format(" (or first_stage_less_layers = {} and last_stage_less_layers = {})",
+                            lacking - lacking / 2, lacking / 2);
+      }
+      report("model.layers", rule, nearest_that(layers, range_of("model.layers"), [&](int64_t other) {
+               return works(other, first, last);
+             }));
+      return;
+    }
+    const int64_t each = (layers + first + last) / chunks;
+    const auto too_many = [&](const char* key, int64_t less, auto with) {
+      if (less <= each) return;
+      report(key, fmt::format("a chunk has {} layers to take from", each),
+             nearest_that(less, range_of(key), with));
+    };
+    too_many("parallel.first_stage_less_layers", first,
+             [&](int64_t less) { return works(layers, less, last); });
+    too_many("parallel.last_stage_less_layers", last,
+             [&](int64_t less) { return works(layers, first, less); });
+  }
+
+  const RunFile& run_;
+  const std::set<std::string>& bad_;
+  std::vector<Problem>& problems_;
+};
+
+}  // namespace
+
+Problem problem_of(const RunFile& run, const std::string& key, const std::string& rule) {
+  const auto set_at = run.origin.where.find(key);
+  const bool written = set_at != run.origin.where.end();
+  std::string value = to_literal(read_key(*find_key(key), run));
+  if (!written) value += " (default)";
+  return {written ? set_at->second : run.origin.file, key, value, rule, key, ""};
+}
+
+void check_rules(const RunFile& run, const std::set<std::string>& bad, std::vector<Problem>& problems) {
+  Rules(run, bad, problems).check_all();
+}
+
+}  // namespace lockstep::config

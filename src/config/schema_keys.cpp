@@ -1,0 +1,205 @@
+// The table of keys. Nothing else in the program lists them.
+#include "config/presets.hpp"
+#include "config/schema.hpp"
+
+namespace lockstep::config {
+namespace {
+
+// A key is named once: it is the field of the same name in the table's structure.
+#define LOCKSTEP_KEY(TABLE, NAME) #TABLE, #NAME
+#define LOCKSTEP_FIELD(PATH) [](RunFile& run) -> Field { return &run.PATH; }
+#define KEY(TABLE, NAME, SENTENCE, ...) \
+  Key { LOCKSTEP_KEY(TABLE, NAME), SENTENCE, LOCKSTEP_FIELD(TABLE.NAME), __VA_ARGS__ }
+#define KEY_NOT_BUILT(TABLE, NAME, SENTENCE)                                                \
+  Key {                                                                                     \
+    LOCKSTEP_KEY(TABLE, NAME), SENTENCE, [](RunFile&) -> Field { return std::monostate{}; } \
+  }
+
+constexpr Need optional = Need::optional;
+constexpr Need required = Need::required;
+constexpr Need or_preset = Need::required_or_preset;
+
+// Upper limits are far beyond any use; they keep products of a few keys inside 64 bits.
+const Rule dimension = {.low = 1, .high = 1 << 24};
+const Rule count = {.low = 1, .high = 1 << 16};
+const Rule mesh = {.low = 1, .high = 1 << 12};
+const Rule gpu_count = {.low = 1, .high = 1 << 28};
+const Rule positive = {.low = 0, .high = 1e30, .above_low = true};
+const Rule not_negative = {.low = 0, .high = 1e30};
+const Rule share = {.low = 0, .high = 1, .above_low = true};
+const Rule below_one = {.low = 0, .high = 0.999999};
+const Rule seed = {.low = 0, .high = 9007199254740992.0};
+const Rule steps = {.low = 0, .high = 1e12};
+
+std::vector<Key> model_keys() {
+  return {
+      KEY(model, preset, "A known model whose figures hold where no key here says otherwise; \"\" is none.",
+          optional, {.words = preset_names(PresetKind::model), .may_be_empty = true}),
+      KEY_NOT_BUILT(model, hf, "Path of a Hugging Face config.json to take the model from."),
+      KEY(model, architecture, "Kind of transformer.", optional, {.words = {"llama"}, .later = {"gpt"}}),
+      KEY(model, layers, "Transformer layers.", or_preset, count),
+      KEY(model, hidden, "Width of the residual stream.", or_preset, dimension),
+      KEY(model, ffn, "Inner width of the feed-forward block.", or_preset, dimension),
+      KEY(model, heads, "Query heads of attention.", or_preset, count),
+      KEY(model, kv_heads, "Key and value heads of attention (grouped-query when fewer than heads).",
+          or_preset, count),
+      KEY(model, vocab,
+          "Rows of the embedding table; may exceed the tokenizer's tokens, not fall short of them.",
+          or_preset, dimension),
+      KEY(model, rope_theta, "Base of the rotary position angles.", optional, positive),
+      KEY(model, norm_eps, "Added to the mean square in RMSNorm.", optional, positive),
+      KEY(model, init_std, "Standard deviation of the initial weights.", optional, positive),
+  };
+}
+
+std::vector<Key> cluster_keys() {
+  return {
+      KEY(cluster, preset,
+          "A known cluster whose figures hold where no key here says otherwise; \"\" is none.", optional,
+          {.words = preset_names(PresetKind::cluster),
+           .later = {"a100-selene", "b200-nvl8", "gb200-nvl72"},
+           .may_be_empty = true}),
+      KEY_NOT_BUILT(cluster, file, "Path of a cluster file that `calibrate` wrote."),
+      KEY(cluster, gpus, "GPUs of the run, or worker processes on a local cluster: tp x cp x pp x dp.",
+          required, gpu_count),
+      KEY(cluster, max_gpus, "GPUs that the cluster has; 0 for no limit.", optional,
+          {.low = 0, .high = 1 << 28}),
+      KEY(cluster, gpus_per_node, "GPUs that share NVLink.", or_preset, gpu_count),
+      KEY(cluster, gpus_per_rack, "GPUs in one rack.", or_preset, gpu_count),
+      KEY(cluster, gpus_per_pod, "GPUs below one pod's switches, at full bandwidth to each other.", or_preset,
+          gpu_count),
+      KEY(cluster, gpu, "Name of the device.", or_preset, {}),
+      KEY(cluster, peak_flops_bf16, "Dense bf16 peak of one GPU, FLOP/s.", or_preset, positive),
+      KEY(cluster, peak_flops_fp32, "fp32 peak of one GPU, FLOP/s.", or_preset, positive),
+      KEY(cluster, peak_flops_fp64, "fp64 peak of one GPU, FLOP/s.", or_preset, positive),
+      KEY(cluster, memory_bytes, "Memory of one GPU, bytes.", or_preset, positive),
+      KEY(cluster, memory_bandwidth, "Memory bandwidth of one GPU, bytes/s.", or_preset, positive),
+      KEY(cluster, gemm_efficiency, "Share of the peak that a large matrix product reaches.", or_preset,
+          share),
+      KEY(cluster, attention_efficiency, "Share of the peak that fused attention reaches.", or_preset, share),
+      KEY(cluster, memory_efficiency, "Share of the memory bandwidth that a memory-bound kernel reaches.",
+          or_preset, share),
+      KEY(cluster, launch_seconds, "Fixed cost of one kernel, seconds.", or_preset, not_negative),
+      KEY(cluster, nvlink_bandwidth, "Bandwidth inside a node, per GPU and direction, bytes/s.", or_preset,
+          positive),
+      KEY(cluster, nvlink_latency, "Latency of a message inside a node, seconds.", or_preset, not_negative),
+      KEY(cluster, nic_bandwidth, "Bandwidth out of a node, per GPU and direction, bytes/s.", or_preset,
+          positive),
+      KEY(cluster, nic_latency, "Latency of a message between nodes, seconds.", or_preset, not_negative),
+      KEY(cluster, network_efficiency, "Share of a link's bandwidth that large messages reach.", or_preset,
+          share),
+      KEY(cluster, pod_oversubscription, "Bandwidth inside a pod over bandwidth between pods.", optional,
+          {.low = 1, .high = 1e6}),
+      KEY(cluster, usd_per_gpu_hour, "Price of one GPU for an hour, US dollars.", optional, not_negative),
+  };
+}
+
+std::vector<Key> parallel_keys() {
+  return {
+      KEY(parallel, tp, "Tensor-parallel ranks: a layer's matrices are cut between them.", optional, mesh),
+      KEY(parallel, cp, "Context-parallel ranks: a sequence is cut between them.", optional,
+          {.low = 1, .high = 1 << 12, .built = {{1, 1}}}),
+      KEY(parallel, pp, "Pipeline-parallel ranks: the layers are cut between them.", optional, mesh),
+      KEY(parallel, dp, "Data-parallel replicas: the batch is cut between them.", optional,
+          {.low = 1, .high = 1 << 20}),
+      KEY(parallel, schedule, "Order of forward and backward passes in the pipeline.", optional,
+          {.words = {"gpipe", "1f1b", "interleaved"}, .later = {"zb-h1"}}),
+      KEY(parallel, virtual_stages, "Chunks of layers that one pipeline rank holds (interleaved schedule).",
+          optional, {.low = 1, .high = 1 << 10}),
+      KEY(parallel, first_stage_less_layers, "Layers taken from the first chunk, which holds the embedding.",
+          optional, {.low = 0, .high = 1 << 16}),
+      KEY(parallel, last_stage_less_layers, "Layers taken from the last chunk, which holds the output.",
+          optional, {.low = 0, .high = 1 << 16}),
+      KEY(parallel, micro_batch, "Sequences of one micro-batch.", optional, count),
+      KEY(parallel, sequence_parallel,
+          "Whether norms are cut along the sequence between tensor-parallel ranks.", optional),
+      KEY(parallel, zero,
+          "What data-parallel ranks share out: 0 nothing, 1 optimizer, 2 + gradients, 3 + "
+          "parameters.",
+          optional, {.low = 0, .high = 3, .built = {{1, 1}}}),
+      KEY(parallel, recompute,
+          "Ops computed again in backward instead of kept: \"none\", \"full\", or a list.", optional,
+          {.words = {"norm", "swiglu", "attention"}, .short_forms = {{"none", {}}, {"full", {"full"}}}}),
+      KEY(parallel, rank_order, "Mesh axes from the innermost to the outermost.", optional,
+          {.words = {"tp-cp-pp-dp"}, .others_later = true}),
+  };
+}
+
+std::vector<Key> train_keys() {
+  return {
+      KEY(train, sequence, "Tokens of one sequence.", optional, {.low = 1, .high = 1 << 28}),
+      KEY(train, global_batch, "Sequences of one step, over all replicas.", optional,
+          {.low = 1, .high = 1LL << 32}),
+      KEY(train, steps, "Optimizer steps.", optional, {.low = 1, .high = 1e12}),
+      KEY(train, tokens, "Tokens of the whole training, for days and cost; 0 takes steps x batch.", optional,
+          {.low = 0, .high = 9007199254740992.0}),
+      KEY(train, optimizer, "Optimizer.", optional, {.words = {"adamw"}, .later = {"sgd"}}),
+      KEY(train, dtype, "Type of compute; weights, gradients and sums are fp32 under bf16.", optional,
+          {.words = {"bf16", "fp32", "fp64"}}),
+      KEY(train, lr, "Learning rate after the warm-up.", optional, positive),
+      KEY(train, lr_min_ratio, "The learning rate ends at this share of lr.", optional,
+          {.low = 0, .high = 1}),
+      KEY(train, warmup, "Steps of linear warm-up; may exceed steps.", optional, steps),
+      KEY(train, schedule, "Learning rate after the warm-up.", optional,
+          {.words = {"cosine"}, .others_later = true}),
+      KEY(train, grad_clip, "Gradients are scaled to this global norm when above it; 0 never.", optional,
+          not_negative),
+      KEY(train, beta1, "AdamW's decay of the first moment.", optional, below_one),
+      KEY(train, beta2, "AdamW's decay of the second moment.", optional, below_one),
+      KEY(train, eps, "AdamW's epsilon.", optional, positive),
+      KEY(train, weight_decay, "AdamW's weight decay.", optional, not_negative),
+      KEY(train, seed, "Seed of initial weights and sample order.", optional, seed),
+      KEY(train, eval_sequences, "Held-out sequences scored at the end; 0 scores all.", optional, steps),
+      KEY(train, timeout_seconds, "Longest wait for one collective or message, seconds.", optional,
+          {.low = 1, .high = 1e6}),
+      KEY(train, trace_first_step, "First step whose spans are traced.", optional, {.low = 1, .high = 1e12}),
+      KEY(train, trace_steps, "Steps whose spans are traced; 0 traces none.", optional, steps),
+  };
+}
+
+std::vector<Key> other_keys() {
+  return {
+      KEY(data, text,
+          "Folder of .txt documents, or one text file; looked for beside the run file, then in the "
+          "folders above it and the current one.",
+          optional, {.may_be_empty = true}),
+      KEY(data, held_out, "Names, without .txt, of documents kept for evaluation.", optional),
+      KEY_NOT_BUILT(data, shards, "Token shards that `data prepare` wrote, in place of text."),
+      KEY(data, tokenizer, "\"byte\": one token a byte; or a tokenizer file.", optional,
+          {.words = {"byte"}, .others_later = true}),
+      KEY(checkpoint, interval,
+          "Steps between checkpoints; 0 never, \"auto\" from measured cost and failures.", optional,
+          {.low = 0, .high = 1e12, .built = {{0, 0}}, .later = {"auto"}}),
+      KEY(simulate, jitter, "Whether ranks and ops vary in speed.", optional),
+      KEY(simulate, op_jitter, "Relative standard deviation of one op's time.", optional, below_one),
+      KEY(simulate, rank_jitter, "Relative standard deviation of a rank's speed.", optional, below_one),
+      KEY(simulate, seed, "Seed of the jitter.", optional, seed),
+  };
+}
+
+std::vector<Key> all_keys() {
+  std::vector<Key> keys = {Key{"",
+                               "name",
+                               "Name of the run; its folder is called after it.",
+                               LOCKSTEP_FIELD(name),
+                               required,
+                               {.file_name = true}}};
+  for (auto& part : {model_keys(), cluster_keys(), parallel_keys(), train_keys(), other_keys()}) {
+    keys.insert(keys.end(), part.begin(), part.end());
+  }
+  return keys;
+}
+
+}  // namespace
+
+const std::vector<Key>& schema() {
+  static const std::vector<Key> keys = all_keys();
+  return keys;
+}
+
+const std::vector<std::string>& later_tables() {
+  static const std::vector<std::string> tables = {"resilience", "campaign", "power", "diloco", "wan"};
+  return tables;
+}
+
+}  // namespace lockstep::config
