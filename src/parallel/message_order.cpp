@@ -34,7 +34,6 @@ class Placement {
     const int next = forward ? chunk + 1 : chunk - 1;
     if (next < 0 || next >= s_.chunks()) return;
     const int peer = next % s_.stages;
-    if (peer == rank) return;  // a single stage hands over without a message
     const int peer_chunk = next / s_.stages;
     const double end = start + (forward ? 1.0 : 2.0);
     const ActionKind send = forward ? ActionKind::send_forward : ActionKind::send_backward;

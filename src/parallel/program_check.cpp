@@ -74,9 +74,8 @@ class Walker {
 
  private:
   int model_chunk(const Action& a) const { return a.chunk * stages_ + program_.stage; }
-  // A single stage hands hidden states from chunk to chunk without messages.
-  bool first(const Action& a) const { return model_chunk(a) == 0 || stages_ == 1; }
-  bool last(const Action& a) const { return model_chunk(a) == stages_ * virtual_stages_ - 1 || stages_ == 1; }
+  bool first(const Action& a) const { return model_chunk(a) == 0; }
+  bool last(const Action& a) const { return model_chunk(a) == stages_ * virtual_stages_ - 1; }
 
   using Key = std::pair<int, int>;  // chunk, micro-batch
   const Program& program_;

@@ -120,6 +120,7 @@ Schedule build_schedule(config::ScheduleKind kind, int stages, int virtual_stage
   if (stages < 1 || virtual_stages < 1 || micro_batches < 1) {
     throw std::invalid_argument("a schedule needs at least one stage, one chunk and one micro-batch");
   }
+  if (stages == 1 && virtual_stages > 1) throw std::invalid_argument("several chunks need several stages");
   // A last group smaller than the others can need more forwards ahead than the formula gives; with all of
   // them ahead the order is GPipe's, which never waits in a circle, so this ends.
   std::vector<std::vector<double>> starts;

@@ -33,7 +33,7 @@ struct Schedule {
   int global_chunk(int rank, int chunk) const { return chunk * stages + rank; }
 };
 
-// Never returns a schedule that `check_schedule` would refuse.
+// Several chunks need several stages (std::invalid_argument). Whatever the counts, the schedule ends.
 Schedule build_schedule(config::ScheduleKind kind, int stages, int virtual_stages, int micro_batches);
 
 // Start time of every slot when forwards take 1, backwards 2 and messages nothing; same shape as `ranks`.
