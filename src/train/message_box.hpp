@@ -1,0 +1,46 @@
+// Pipeline messages of one step: receives posted early and waited for by the pass that needs them, sends that go
+// on beside the computation.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "nn/context.hpp"
+#include "parallel/program.hpp"
+
+namespace lockstep::train {
+
+class MessageBox {
+ public:
+  // `pp` may be null when there is one stage. `log` takes the records in the order in which the program queues
+  // the messages; a receive's time is the time that was spent waiting for it.
+  MessageBox(comm::Communicator* pp, const nn::Context& context, int micro_batches);
+
+  void post_receive(const parallel::Action& action);
+  void send(const parallel::Action& action, at::Tensor tensor);
+  // What the posted receive of this kind, chunk and micro-batch brought. RunError when none was posted.
+  at::Tensor take(parallel::ActionKind receive, int chunk, int micro_batch);
+  // Waits for the sends and hands the records to the log.
+  void finish_step();
+
+ private:
+  struct Pending {
+    at::Tensor tensor;
+    comm::Work work;
+    size_t record = 0;
+  };
+  int tag(parallel::ActionKind receive, int chunk, int micro_batch) const;
+  size_t add_record(const char* name, const parallel::Action& action, int64_t bytes);
+
+  comm::Communicator* pp_;
+  const nn::Context& context_;
+  int micro_batches_;
+  std::map<int, Pending> receives_;  // by tag
+  std::vector<Pending> sends_;
+  std::vector<nn::OpRecord> records_;
+};
+
+}  // namespace lockstep::train
