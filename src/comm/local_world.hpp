@@ -36,16 +36,15 @@ class SharedArena {
   int first_dead() const;                 // global rank, -1 if none
   std::string first_dead_reason() const;  // empty if none
 
-  ArenaHeader& header() const { return *header_; }
+  ArenaHeader& header() const;
   std::byte* at(size_t offset) const { return base_ + offset; }
 
  private:
-  SharedArena(int fd, std::byte* base, size_t bytes);
+  SharedArena(int fd, size_t bytes);
 
   int fd_;
-  std::byte* base_;
   size_t bytes_;
-  ArenaHeader* header_;
+  std::byte* base_ = nullptr;
 };
 
 class LocalWorld final : public World {

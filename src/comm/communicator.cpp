@@ -1,0 +1,115 @@
+#include "comm/communicator.hpp"
+
+#include "base/error.hpp"
+#include "comm/helper_thread.hpp"
+
+namespace lockstep::comm {
+
+size_t size_of(DataType type) {
+  switch (type) {
+    case DataType::u8:
+      return 1;
+    case DataType::bf16:
+      return 2;
+    case DataType::i32:
+    case DataType::f32:
+      return 4;
+    case DataType::i64:
+    case DataType::f64:
+      return 8;
+  }
+  throw UsageError("unknown data type " + std::to_string(static_cast<int>(type)));
+}
+
+std::string_view name_of(DataType type) {
+  constexpr std::string_view names[] = {"u8", "i32", "i64", "bf16", "f32", "f64"};
+  return static_cast<size_t>(type) < std::size(names) ? names[static_cast<size_t>(type)] : "unknown type";
+}
+
+std::string_view name_of(CallKind kind) {
+  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
+  return static_cast<size_t>(kind) < std::size(names) ? names[static_cast<size_t>(kind)]
+                                                      : "unknown operation";
+}
+
+Communicator::Communicator(std::string name, std::vector<int> global_ranks, int rank)
+    : name_(std::move(name)), global_ranks_(std::move(global_ranks)), rank_(rank) {}
+
+Communicator::~Communicator() = default;
+
+void Communicator::stop_helper() { helper_.reset(); }
+
+HelperThread& Communicator::helper() {
+  if (!helper_) helper_ = std::make_unique<HelperThread>();
+  return *helper_;
+}
+
+std::chrono::milliseconds Communicator::timeout_or_default(const OpOptions& options) const {
+  return options.timeout.count() > 0 ? options.timeout : timeout_;
+}
+
+CollectiveCall Communicator::call(CallKind kind, const void* input, void* output, size_t count, DataType type,
+                                  ReduceOp op, int root, const OpOptions& options) const {
+  if (root < 0 || root >= size())
+    throw UsageError("group '" + name_ + "': root " + std::to_string(root) + " is not a rank of a group of " +
+                     std::to_string(size()));
+  return {kind, input, output, count, type, op, root, options.name, timeout_or_default(options)};
+}
+
+void Communicator::execute(const CollectiveCall& c) {
+  if (helper_ && !helper_->idle())
+    enqueue(c).wait();
+  else
+    run(c);
+}
+
+Work Communicator::enqueue(const CollectiveCall& c) {
+  return Work(helper().enqueue([this, c, name = std::string(c.name)] {
+    CollectiveCall own = c;
+    own.name = name;
+    run(own);
+  }));
+}
+
+void Communicator::all_reduce(void* data, size_t count, DataType type, ReduceOp op, const OpOptions& o) {
+  execute(call(CallKind::all_reduce, data, data, count, type, op, 0, o));
+}
+void Communicator::all_gather(const void* input, void* output, size_t count, DataType type,
+                              const OpOptions& o) {
+  execute(call(CallKind::all_gather, input, output, count, type, ReduceOp::sum, 0, o));
+}
+void Communicator::reduce_scatter(const void* input, void* output, size_t count, DataType type, ReduceOp op,
+                                  const OpOptions& o) {
+  execute(call(CallKind::reduce_scatter, input, output, count, type, op, 0, o));
+}
+void Communicator::broadcast(void* data, size_t count, DataType type, int root, const OpOptions& o) {
+  execute(call(CallKind::broadcast, data, data, count, type, ReduceOp::sum, root, o));
+}
+void Communicator::barrier(const OpOptions& o) {
+  execute(call(CallKind::barrier, nullptr, nullptr, 0, DataType::u8, ReduceOp::sum, 0, o));
+}
+
+Work Communicator::all_reduce_async(void* data, size_t count, DataType type, ReduceOp op,
+                                    const OpOptions& o) {
+  return enqueue(call(CallKind::all_reduce, data, data, count, type, op, 0, o));
+}
+Work Communicator::all_gather_async(const void* input, void* output, size_t count, DataType type,
+                                    const OpOptions& o) {
+  return enqueue(call(CallKind::all_gather, input, output, count, type, ReduceOp::sum, 0, o));
+}
+Work Communicator::reduce_scatter_async(const void* input, void* output, size_t count, DataType type,
+                                        ReduceOp op, const OpOptions& o) {
+  return enqueue(call(CallKind::reduce_scatter, input, output, count, type, op, 0, o));
+}
+Work Communicator::broadcast_async(void* data, size_t count, DataType type, int root, const OpOptions& o) {
+  return enqueue(call(CallKind::broadcast, data, data, count, type, ReduceOp::sum, root, o));
+}
+Work Communicator::barrier_async(const OpOptions& o) {
+  return enqueue(call(CallKind::barrier, nullptr, nullptr, 0, DataType::u8, ReduceOp::sum, 0, o));
+}
+
+void Communicator::recv(void* data, size_t count, DataType type, int from, int tag, const OpOptions& o) {
+  irecv(data, count, type, from, tag, o).wait();
+}
+
+}  // namespace lockstep::comm

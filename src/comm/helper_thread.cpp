@@ -1,0 +1,97 @@
+#include "comm/helper_thread.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <exception>
+#include <utility>
+
+namespace lockstep::comm {
+
+class HelperThread::Task final : public WorkState {
+ public:
+  explicit Task(std::function<void()> run) : run_(std::move(run)) {}
+
+  // `pending` goes down before anyone learns that the task is done, so that a waiter then finds the helper
+  // idle.
+  void run(std::atomic<int>& pending) {
+    std::exception_ptr error;
+    try {
+      run_();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    pending.fetch_sub(1, std::memory_order_acq_rel);
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+    done_ = true;
+    finished_.notify_all();
+  }
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [&] { return done_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool done() override {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+
+ private:
+  std::function<void()> run_;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+namespace {
+
+// Signals belong to the thread that computes, which knows how to stop.
+std::thread start_without_signals(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+HelperThread::~HelperThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<WorkState> HelperThread::enqueue(std::function<void()> task) {
+  auto state = std::make_shared<Task>(std::move(task));
+  pending_.fetch_add(1, std::memory_order_acq_rel);
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(state);
+    if (!thread_.joinable()) thread_ = start_without_signals([this] { loop(); });
+  }
+  wake_.notify_one();
+  return state;
+}
+
+void HelperThread::loop() {
+  for (;;) {
+    std::shared_ptr<Task> task;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      task = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    task->run(pending_);
+  }
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,69 @@
+#include "comm/local_communicator.hpp"
+
+#include "base/error.hpp"
+#include "comm/helper_thread.hpp"
+
+namespace lockstep::comm {
+
+LocalCommunicator::LocalCommunicator(GroupMemory memory, std::string name, std::vector<int> ranks, int rank)
+    : Communicator(std::move(name), std::move(ranks), rank),
+      guard_(memory, this->name(), global_ranks()),
+      rounds_(memory, guard_, rank),
+      mailboxes_(std::make_shared<Mailboxes>(memory, guard_, rank)),
+      queued_sends_(static_cast<size_t>(size())) {}
+
+LocalCommunicator::~LocalCommunicator() {
+  stop_helper();
+  sender_.reset();
+}
+
+void LocalCommunicator::check_peer(int peer) const {
+  if (peer < 0 || peer >= size() || peer == rank())
+    throw UsageError("group '" + name() + "': rank " + std::to_string(rank()) +
+                     " cannot send to or receive from " + std::to_string(peer) + " in a group of " +
+                     std::to_string(size()));
+}
+
+void LocalCommunicator::send(const void* data, size_t count, DataType type, int to, int tag,
+                             const OpOptions& options) {
+  check_peer(to);
+  const Mailboxes::Envelope what{count, tag, type};
+  if (queued_sends_[static_cast<size_t>(to)].load(std::memory_order_acquire) != 0)
+    send_later(data, what, to, options).wait();
+  else
+    mailboxes_->send(data, what, to, options.name, timeout_or_default(options));
+}
+
+Work LocalCommunicator::isend(const void* data, size_t count, DataType type, int to, int tag,
+                              const OpOptions& options) {
+  check_peer(to);
+  const Mailboxes::Envelope what{count, tag, type};
+  if (queued_sends_[static_cast<size_t>(to)].load(std::memory_order_acquire) != 0 ||
+      !mailboxes_->has_room(what, to, options.name))
+    return send_later(data, what, to, options);
+  mailboxes_->send(data, what, to, options.name, timeout_or_default(options));
+  return {};
+}
+
+Work LocalCommunicator::send_later(const void* data, const Mailboxes::Envelope& what, int to,
+                                   const OpOptions& options) {
+  if (!sender_) sender_ = std::make_unique<HelperThread>();
+  std::atomic<int>& queued = queued_sends_[static_cast<size_t>(to)];
+  queued.fetch_add(1, std::memory_order_acq_rel);
+  const auto timeout = timeout_or_default(options);
+  return Work(sender_->enqueue([this, data, what, to, &queued, timeout, name = std::string(options.name)] {
+    struct Leave {
+      std::atomic<int>& count;
+      ~Leave() { count.fetch_sub(1, std::memory_order_acq_rel); }
+    } leave{queued};
+    mailboxes_->send(data, what, to, name, timeout);
+  }));
+}
+
+Work LocalCommunicator::irecv(void* data, size_t count, DataType type, int from, int tag,
+                              const OpOptions& options) {
+  check_peer(from);
+  return mailboxes_->receive(data, {count, tag, type}, from, options.name, timeout_or_default(options));
+}
+
+}  // namespace lockstep::comm
