@@ -149,6 +149,10 @@ void ChromeTraceWriter::span(int rank, std::string_view name, const Span& span) 
 
 void ChromeTraceWriter::counter(int rank, std::string_view name, int64_t time_ns,
                                 const std::vector<std::pair<std::string_view, double>>& series) {
+  for (const auto& [key, value] : series) {
+    if (!std::isfinite(value))
+      throw RunError(fmt::format("counter {} of the trace: {} is {}", name, key, value));
+  }
   begin_event();
   fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"C","pid":{},"name":{},"ts":)", process_id(rank),
                  json_quote(name));
@@ -156,7 +160,6 @@ void ChromeTraceWriter::counter(int rank, std::string_view name, int64_t time_ns
   buffer_ += ",\"args\":{";
   bool first = true;
   for (const auto& [key, value] : series) {
-    if (!std::isfinite(value)) throw RunError(fmt::format("counter {} of the trace is not finite", name));
     fmt::format_to(std::back_inserter(buffer_), "{}{}:{}", first ? "" : ",", json_quote(key), value);
     first = false;
   }

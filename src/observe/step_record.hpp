@@ -21,8 +21,9 @@ struct StepRecord {
   double eta_seconds = 0;  // to the end of the run
 };
 
+// One line:
 // "step 12/200  loss 3.4120  grad_norm 0.81  lr 2.9e-04  mem 1.2GiB  tps 5,410  tflops 0.13  mfu 21.4%  eta
-// 0:03:12"
+// 0:03:12" A tps or mfu that is not finite shows as "?".
 std::string step_line(const StepRecord& record);
 
 }  // namespace lockstep::observe

@@ -1,0 +1,114 @@
+#include "observe/run_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <regex>
+#include <set>
+
+#include "base/error.hpp"
+#include "observe/atomic_file.hpp"
+#include "observe/run_store.hpp"
+#include "observe/temporary_folder.hpp"
+
+namespace lockstep::observe {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::message_of;
+using testing::read_text;
+using testing::TemporaryFolder;
+using testing::write_text;
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+const std::set<std::string> whole = {"run.toml", "trace", "flight", "checkpoints"};
+
+TEST(RunFolder, IsNamedAndFilled) {
+  const TemporaryFolder folder;
+  const RunFolder run = RunFolder::create(folder / "runs", "tiny", "name = \"tiny\"\n");
+  EXPECT_TRUE(std::regex_match(run.path().filename().string(), std::regex("tiny-\\d{8}-\\d{6}-[0-9a-f]{6}")))
+      << run.path();
+  EXPECT_EQ(run.path().parent_path(), folder / "runs");
+  EXPECT_EQ(names_in(run.path()), whole);
+  EXPECT_EQ(read_text(run.run_toml()), "name = \"tiny\"\n");
+  EXPECT_TRUE(fs::is_directory(run.trace()) && fs::is_directory(run.flight()) &&
+              fs::is_directory(run.checkpoints()));
+}
+
+TEST(RunFolder, RunsOfOneSecondDiffer) {
+  const TemporaryFolder folder;
+  std::set<fs::path> paths;
+  for (int i = 0; i < 20; ++i) paths.insert(RunFolder::create(folder.path(), "a", "").path());
+  EXPECT_EQ(paths.size(), 20u);
+}
+
+TEST(RunFolder, AGivenPlaceMayBeNewOrEmpty) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(names_in(RunFolder::create_at(folder / "deep/new", "x").path()), whole);
+  fs::create_directory(folder / "empty");
+  EXPECT_EQ(RunFolder::create_at(folder / "empty", "x").path(), folder / "empty");
+  EXPECT_EQ(names_in(folder / "empty"), whole);
+
+  fs::create_directory(folder / "full");
+  write_text(folder / "full/mine.txt", "keep");
+  write_text(folder / "file", "keep");
+  for (const char* taken : {"full", "file", "empty"}) {
+    const std::string message = message_of<UsageError>([&] { RunFolder::create_at(folder / taken, "x"); });
+    EXPECT_NE(message.find("--run-dir"), message.npos) << taken;
+    EXPECT_NE(message.find("--resume"), message.npos) << message;
+  }
+  EXPECT_EQ(names_in(folder / "full"), std::set<std::string>{"mine.txt"});
+  EXPECT_EQ(read_text(folder / "file"), "keep");
+}
+
+TEST(RunFolder, NamesThatAreNoFolderNamesAreRefused) {
+  const TemporaryFolder folder;
+  for (const char* name : {"", "../up", "a/b", ".hidden", "-rf", "sp ace", "new\nline", "日本"}) {
+    EXPECT_THROW(RunFolder::create(folder.path(), name, ""), UsageError) << name;
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(RunFolder, AFailedCreationLeavesNothing) {
+  const TemporaryFolder folder;
+  write_text(folder / "file", "");
+  EXPECT_THROW(RunFolder::create(folder / "file", "tiny", ""), RunError);
+  if (geteuid() != 0) {  // root may write anywhere
+    fs::create_directory(folder / "closed");
+    fs::permissions(folder / "closed", fs::perms::owner_read | fs::perms::owner_exec);
+    EXPECT_THROW(RunFolder::create(folder / "closed", "tiny", ""), RunError);
+    EXPECT_TRUE(fs::is_empty(folder / "closed"));
+  }
+  EXPECT_EQ(read_text(folder / "file"), "");
+}
+
+TEST(RunFolder, OpensOnlyRunFolders) {
+  const TemporaryFolder folder;
+  const RunFolder made = RunFolder::create_at(folder / "run", "x");
+  EXPECT_NE(message_of<UsageError>([&] { RunFolder::open(made.path()); }).find("run.db"), std::string::npos);
+  { RunStore::create(made.database()); }
+  EXPECT_EQ(RunFolder::open(made.path()).path(), made.path());
+  EXPECT_NE(message_of<UsageError>([&] { RunFolder::open(folder / "absent"); }).find("absent"),
+            std::string::npos);
+}
+
+TEST(AtomicFile, ReplacesOrLeavesAlone) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "f", "one");
+  write_file_atomically(folder / "f", std::string("t\0o", 3));
+  EXPECT_EQ(read_text(folder / "f"), std::string("t\0o", 3));
+  EXPECT_EQ(names_in(folder.path()), std::set<std::string>{"f"});
+  fs::create_directories(folder / "d/inside");
+  EXPECT_THROW(write_file_atomically(folder / "d", "x"), RunError);  // a folder is in the way
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"d", "f"}));
+  EXPECT_THROW(write_file_atomically(folder / "absent/f", "x"), RunError);
+}
+
+}  // namespace
+}  // namespace lockstep::observe
