@@ -115,7 +115,8 @@ std::string as_file_name(const std::string& text) {
   return name.empty() ? "run" : name;
 }
 
-Verdict check_word(const Rule& rule, const std::string& word) {
+Verdict check_word(const Key& key, const std::string& word) {
+  const Rule& rule = key.rule;
   if (rule.file_name) {
     const std::string name = as_file_name(word);
     if (name == word) return {};
@@ -128,12 +129,16 @@ Verdict check_word(const Rule& rule, const std::string& word) {
   }
   if (contains(rule.words, word)) return {};
   const std::string fix = to_literal(nearest_name(word, rule.words));
-  if (rule.others_later || contains(rule.later, word)) return {"not built yet", fix};
+  if (rule.others_later || contains(rule.later, word)) {
+    // A known word has no likeness to go by: what the program does by default is nearest.
+    const std::string usual = default_literal(key);
+    return {"not built yet", usual.empty() || usual == "\"\"" ? fix : usual};
+  }
   return {"must be one of " + listed(rule.words), fix};
 }
 
 Verdict check_string(const Key& key, const Value& value) {
-  if (const std::string* word = std::get_if<std::string>(&value)) return check_word(key.rule, *word);
+  if (const std::string* word = std::get_if<std::string>(&value)) return check_word(key, *word);
   // A number or truth without quotes, or a list of one string.
   std::string meant;
   const auto* list = std::get_if<std::vector<std::string>>(&value);
@@ -143,7 +148,7 @@ Verdict check_string(const Key& key, const Value& value) {
     meant = to_literal(value);
   }
   if (meant.empty()) return {"must be a string", default_literal(key)};
-  const Verdict unquoted = check_word(key.rule, meant);
+  const Verdict unquoted = check_word(key, meant);
   return {"must be a string", unquoted.rule.empty() ? to_literal(meant) : unquoted.fix};
 }
 

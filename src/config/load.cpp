@@ -138,7 +138,9 @@ class Loader {
   }
 
   void report_missing(const Key& key) {
-    Problem problem{run_.origin.file, key.path(), "", "missing: " + key.sentence, key.path(), ""};
+    Problem problem{
+        run_.origin.file, key.path(), "", "missing: " + key.sentence.substr(0, key.sentence.size() - 1),
+        key.path(),       ""};
     if (key.rule.file_name) {
       problem.fix = check_value(key, file_.stem().string()).fix;
       if (problem.fix.empty()) problem.fix = to_literal(file_.stem().string());

@@ -11,7 +11,7 @@ namespace lockstep::config {
 
 struct Examined {
   RunFile run;                    // whole only when there are no problems
-  std::vector<Problem> problems;  // in the file's order, then the rules between keys
+  std::vector<Problem> problems;  // unknown tables and keys, then single values, then the rules between keys
 };
 
 // `file` names the text in messages and is where relative paths start. Throws UsageError for text that is not

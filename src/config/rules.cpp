@@ -148,11 +148,14 @@ class Rules {
   void check_world() {
     const ParallelConfig& p = run_.parallel;
     const int64_t gpus = run_.cluster.gpus, most = run_.cluster.max_gpus;
+    const bool mesh_good = good({"parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"});
     const bool limited = good({"cluster.max_gpus"}) && most > 0;
     if (good({"cluster.gpus"}) && limited && gpus > most) {
-      report("cluster.gpus", fmt::format("the cluster has {} GPUs (cluster.max_gpus)", most), most);
+      const bool world_fits = mesh_good && p.world_size() <= most;
+      report("cluster.gpus", fmt::format("the cluster has {} GPUs (cluster.max_gpus)", most),
+             world_fits ? p.world_size() : most);
     }
-    if (!good({"cluster.gpus", "parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"})) return;
+    if (!mesh_good || !good({"cluster.gpus"})) return;
     const int64_t world = p.world_size();
     if (gpus == world) return;
     const int64_t replica = p.tp * p.cp * p.pp;

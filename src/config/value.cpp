@@ -30,11 +30,16 @@ std::string quoted(const std::string& text) {
 std::string number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  if (value == std::trunc(value) && std::fabs(value) < 1e7) return fmt::format("{:.1f}", value);
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
   std::string text(buffer, end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
+  const size_t e = text.find('e');
+  if (e == std::string::npos) return text.find('.') == std::string::npos ? text + ".0" : text;
+  // "3e-04" and "1e+30" as "3e-4" and "1e30".
+  const bool negative = text[e + 1] == '-';
+  const size_t digits = std::min(text.find_first_not_of("+-0", e + 1), text.size() - 1);
+  return text.substr(0, e + 1) + (negative ? "-" : "") + text.substr(digits);
 }
 
 struct Literal {

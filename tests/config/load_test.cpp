@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.hpp"
+#include "config/run_file.hpp"
+#include "support.hpp"
+
+namespace lockstep::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Load, TinyHasTheValuesOfTheInterface) {
+  const RunFile run = load_run_file(configs + "tiny.toml", {});
+  EXPECT_EQ(run.name, "tiny");
+  const ModelConfig& m = run.model;
+  EXPECT_EQ(std::vector<int64_t>({m.layers, m.hidden, m.ffn, m.heads, m.kv_heads, m.vocab}),
+            std::vector<int64_t>({4, 128, 384, 8, 4, 256}));
+  EXPECT_EQ(run.cluster.preset, "local");
+  EXPECT_EQ(run.cluster.gpus, 8);
+  const ParallelConfig& p = run.parallel;
+  EXPECT_EQ(std::vector<int64_t>({p.tp, p.cp, p.pp, p.dp}), std::vector<int64_t>({2, 1, 2, 2}));
+  EXPECT_EQ(p.schedule, ScheduleKind::one_f_one_b);
+  EXPECT_TRUE(p.sequence_parallel);
+  EXPECT_TRUE(p.recompute.empty());
+  EXPECT_EQ(run.train.sequence, 128);
+  EXPECT_EQ(run.train.global_batch, 16);
+  EXPECT_EQ(run.train.steps, 600);
+  EXPECT_EQ(run.train.dtype, Dtype::bf16);
+  EXPECT_EQ(run.train.lr, 3e-3);
+  EXPECT_EQ(run.train.warmup, 20);
+  EXPECT_EQ(run.train.seed, 1);
+  EXPECT_EQ(run.data.text, LOCKSTEP_SOURCE_DIR "/data/sotu");
+  EXPECT_NO_THROW(check_for_training(run));
+}
+
+// "The Llama 3 Herd of Models", arXiv:2407.21783, tables 3 and 4 and section 3.3.1.
+TEST(Load, Llama405BHasThePublishedValues) {
+  const RunFile run = load_run_file(configs + "llama3-405b-16k.toml", {});
+  const ModelConfig& m = run.model;
+  EXPECT_EQ(std::vector<int64_t>({m.layers, m.hidden, m.ffn, m.heads, m.kv_heads, m.vocab}),
+            std::vector<int64_t>({126, 16384, 53248, 128, 8, 128256}));
+  EXPECT_EQ(m.rope_theta, 500000);
+  EXPECT_EQ(run.cluster.gpus, 16384);
+  EXPECT_EQ(run.parallel.world_size(), 16384);
+  EXPECT_EQ(run.micro_batches(), 16);
+  EXPECT_EQ(run.train.global_batch * run.train.sequence, 16777216);
+  EXPECT_EQ(run.train.tokens, 15600000000000);
+  EXPECT_EQ(run.parallel.recompute, (std::vector<std::string>{"norm", "swiglu"}));
+  EXPECT_EQ(run.cluster.gpus_per_pod, 192 * 16);
+  EXPECT_EQ(run.cluster.max_gpus, 8 * 3072);
+  EXPECT_EQ(run.cluster.nic_bandwidth, 400e9 / 8);
+  EXPECT_EQ(run.cluster.pod_oversubscription, 7);
+}
+
+TEST(Load, TheRunFileOverridesAPresetAndAFlagTheRunFile) {
+  const std::string text =
+      "name = \"t\"\n[model]\npreset = \"llama3-8b\"\nlayers = 16\n[cluster]\npreset = \"h100-24k\"\n"
+      "gpus = 1\nmemory_bytes = 96e9\n";
+  const Examined plain = examine(text);
+  EXPECT_EQ(to_string(plain.problems), "");
+  EXPECT_EQ(plain.run.model.layers, 16);
+  EXPECT_EQ(plain.run.model.hidden, 4096);
+  EXPECT_EQ(plain.run.cluster.memory_bytes, 96e9);
+  const Examined flagged = examine_run_text(
+      text, "t.toml",
+      {"model.layers=8", "model.layers = 4", "cluster.preset=local", "name=\"a=b\"", "name=run-2"});
+  EXPECT_EQ(to_string(flagged.problems), "");
+  EXPECT_EQ(flagged.run.model.layers, 4);  // the last flag of a key counts
+  EXPECT_EQ(flagged.run.cluster.preset, "local");
+  EXPECT_EQ(flagged.run.cluster.gpus_per_node, 256);
+  EXPECT_EQ(flagged.run.cluster.memory_bytes, 96e9);
+  EXPECT_EQ(flagged.run.name, "run-2");
+}
+
+TEST(Load, OverridesAreTomlOrElseStrings) {
+  EXPECT_EQ(examine_tiny({"parallel.schedule=gpipe"}).run.parallel.schedule, ScheduleKind::gpipe);
+  EXPECT_EQ(examine_tiny({"parallel.schedule=\"1f1b\""}).run.parallel.schedule, ScheduleKind::one_f_one_b);
+  EXPECT_EQ(examine_tiny({"train.lr=1"}).run.train.lr, 1.0);  // an integer where a float is expected
+  EXPECT_EQ(examine_tiny({"parallel.recompute=full"}).run.parallel.recompute,
+            std::vector<std::string>{"full"});
+  EXPECT_EQ(examine_tiny({"parallel.recompute=[\"attention\"]"}).run.parallel.recompute,
+            std::vector<std::string>{"attention"});
+  EXPECT_EQ(examine_tiny({"data.held_out=['a', 'b c']"}).run.data.held_out,
+            (std::vector<std::string>{"a", "b c"}));
+  // A line break in the value does not smuggle in a second key: the whole is one string.
+  EXPECT_EQ(examine_tiny({"data.text=1\nx = 2"}).run.data.text, configs + "1\nx = 2");
+  EXPECT_THROW(examine_tiny({"train.steps"}), UsageError);
+  EXPECT_THROW(examine_tiny({"=3"}), UsageError);
+  EXPECT_THROW(examine_tiny({"data.text=\xff\xfe"}), UsageError);
+}
+
+class TextPlaces : public testing::Test {
+ protected:
+  TextPlaces() : root_(fs::path(testing::TempDir()) / ("lockstep_places_" + std::to_string(getpid()))) {
+    fs::create_directories(root_ / "a/b/c/d");
+  }
+  ~TextPlaces() override { fs::remove_all(root_); }
+
+  RunFile load(const std::string& text) const {
+    return examine_run_text(read_all(configs + "tiny.toml"), root_ / "a/b/c/d/run.toml",
+                            {"data.text=" + text})
+        .run;
+  }
+
+  fs::path root_;
+};
+
+TEST_F(TextPlaces, RunFilesFolderThenThreeAboveThenTheCurrentOne) {
+  for (const char* folder : {"", "a", "a/b", "a/b/c", "a/b/c/d"}) {
+    const fs::path text = root_ / folder / "corpus";
+    fs::create_directory(text);
+    if (std::string(folder).empty()) {
+      EXPECT_EQ(load("corpus").data.text, (root_ / "a/b/c/d/corpus").string()) << "four above is too far";
+    } else {
+      EXPECT_EQ(load("corpus").data.text, text.string());
+    }
+  }
+  EXPECT_EQ(load(root_.string()).data.text, root_.string());
+  const fs::path here = fs::current_path();
+  fs::create_directory(root_ / "elsewhere");
+  fs::current_path(root_);
+  EXPECT_EQ(load("elsewhere").data.text, (fs::current_path() / "elsewhere").string());
+  fs::current_path(here);
+}
+
+TEST_F(TextPlaces, TrainingNeedsATextAndSaysWhereItLooked) {
+  const auto message = [](const RunFile& run) -> std::string {
+    try {
+      check_for_training(run);
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(load("absent").origin.text_places.size(), 5u);
+  for (const std::string& place : load("absent").origin.text_places) {
+    EXPECT_NE(message(load("absent")).find(place), std::string::npos) << place;
+  }
+  fs::create_directory(root_ / "a/empty");
+  EXPECT_NE(message(load("empty")).find("holds no .txt"), std::string::npos);
+  std::ofstream(root_ / "a/empty/one.txt") << "text";
+  EXPECT_EQ(message(load("empty")), "");
+  EXPECT_EQ(message(load("empty/one.txt")), "");
+  EXPECT_NE(message(load("\"\"")).find("needs a text"), std::string::npos);
+}
+
+TEST(Training, RefusesWhatOnlyPlanAndSimulateKnow) {
+  try {
+    check_for_training(load_run_file(configs + "llama3-405b-16k.toml", {}));
+    FAIL();
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("llama3-405b-16k.toml:22: parallel.recompute"), std::string::npos) << text;
+    EXPECT_NE(text.find("cluster.preset = \"h100-24k\""), std::string::npos) << text;
+    EXPECT_NE(text.find("data.text"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::config

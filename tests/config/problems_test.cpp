@@ -1,0 +1,243 @@
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "config/run_file.hpp"
+#include "support.hpp"
+
+namespace lockstep::config {
+namespace {
+
+struct Case {
+  std::vector<std::string> overrides;
+  std::string expected;  // one whole line of the answer
+};
+
+void expect_line(const Examined& examined, const std::string& line) {
+  const std::string text = "\n" + to_string(examined.problems) + "\n";
+  EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << "wanted: " << line << "\ngot:" << text;
+}
+
+const std::string tiny = configs + "tiny.toml";
+
+TEST(Problems, OneRuleEach) {
+  const std::vector<Case> cases = {
+      {{"parallel.tp=3"},
+       "--set parallel.tp=3: parallel.tp = 3: must divide model.heads = 8; nearest value that works: 4"},
+      {{"parallel.tp=8"},
+       "--set parallel.tp=8: parallel.tp = 8: more ranks than model.kv_heads = 4 (heads copied to ranks) is "
+       "not "
+       "built yet; nearest value that works: 4"},
+      {{"model.ffn=385"},
+       tiny + ":18: parallel.tp = 2: must divide model.ffn = 385; nearest value that works: 1"},
+      {{"model.vocab=257"},
+       "--set model.vocab=257: model.vocab = 257: must be a multiple of parallel.tp = 2 (padding is not "
+       "built "
+       "yet); nearest value that works: 258"},
+      {{"model.vocab=128"},
+       "--set model.vocab=128: model.vocab = 128: must be at least 256, the tokens of the byte tokenizer; "
+       "nearest "
+       "value that works: 256"},
+      {{"model.heads=6"},
+       "--set model.heads=6: model.heads = 6: must divide model.hidden = 128 into heads of even width "
+       "(rotary "
+       "pairs); nearest value that works: 8"},
+      {{"model.kv_heads=3"},
+       "--set model.kv_heads=3: model.kv_heads = 3: must divide model.heads = 8; nearest value that works: "
+       "4"},
+      {{"train.sequence=129"},
+       "--set train.sequence=129: train.sequence = 129: must be a multiple of parallel.tp = 2 with "
+       "sequence_parallel; nearest value that works: 130"},
+      {{"cluster.gpus=7"},
+       "--set cluster.gpus=7: cluster.gpus = 7: must be tp x cp x pp x dp = 2 x 1 x 2 x 2 = 8; nearest value "
+       "that "
+       "works: 8"},
+      {{"cluster.gpus=16"},
+       "--set cluster.gpus=16: cluster.gpus = 16: must be tp x cp x pp x dp = 2 x 1 x 2 x 2 = 8 (or "
+       "parallel.dp = "
+       "4); nearest value that works: 8"},
+      {{"cluster.gpus=300"},
+       "--set cluster.gpus=300: cluster.gpus = 300: the cluster has 256 GPUs (cluster.max_gpus); nearest "
+       "value "
+       "that works: 8"},
+      {{"parallel.dp=1000"},
+       tiny +
+           ":15: cluster.gpus = 8: must be tp x cp x pp x dp = 2 x 1 x 2 x 1000 = 4000; nearest value that "
+           "works: parallel.dp = 2"},
+      {{"train.global_batch=15"},
+       "--set train.global_batch=15: train.global_batch = 15: must be a multiple of parallel.dp x "
+       "parallel.micro_batch = 2 x 1 = 2; nearest value that works: 16"},
+      {{"model.layers=5"},
+       "--set model.layers=5: model.layers = 5: model.layers + first_stage_less_layers + "
+       "last_stage_less_layers = "
+       "5 + 0 + 0 must be a multiple of pp x virtual_stages = 2 x 1 = 2 (or first_stage_less_layers = 1 and "
+       "last_stage_less_layers = 0); nearest value that works: 6"},
+      {{"parallel.first_stage_less_layers=6"},
+       "--set parallel.first_stage_less_layers=6: parallel.first_stage_less_layers = 6: a chunk has 5 layers "
+       "to "
+       "take from; nearest value that works: 4"},
+      {{"parallel.virtual_stages=2"},
+       "--set parallel.virtual_stages=2: parallel.virtual_stages = 2: more than one chunk a rank needs "
+       "parallel.schedule = \"interleaved\"; nearest value that works: 1"},
+      {{"parallel.schedule=interleaved", "parallel.pp=1"},
+       "--set parallel.schedule=interleaved: parallel.schedule = \"interleaved\": interleaved needs "
+       "parallel.pp "
+       "above 1; nearest value that works: \"1f1b\""},
+      {{"cluster.gpus_per_rack=300"},
+       "--set cluster.gpus_per_rack=300: cluster.gpus_per_rack = 300: must be a multiple of "
+       "cluster.gpus_per_node "
+       "= 256; nearest value that works: 256"},
+      {{"train.lr=0"},
+       "--set train.lr=0: train.lr = 0: must be a finite number, above 0; nearest value that works: 3e-4"},
+      {{"train.beta1=1.5"},
+       "--set train.beta1=1.5: train.beta1 = 1.5: must be from 0.0 to 0.999999; nearest value that works: "
+       "0.999999"},
+      {{"train.lr=nan"},
+       "--set train.lr=nan: train.lr = nan: must be a finite number, above 0; nearest value that works: "
+       "3e-4"},
+      {{"model.layers=0"},
+       "--set model.layers=0: model.layers = 0: must be from 1 to 65,536; nearest value that works: 1"},
+      {{"model.layers=4.0"},
+       "--set model.layers=4.0: model.layers = 4.0: must be an integer; nearest value that works: 4"},
+      {{"train.steps=\"60\""},
+       "--set train.steps=\"60\": train.steps = \"60\": must be an integer; nearest value that works: 60"},
+      {{"parallel.sequence_parallel=0"},
+       "--set parallel.sequence_parallel=0: parallel.sequence_parallel = 0: must be true or false; nearest "
+       "value "
+       "that works: false"},
+      {{"train.dtype=fp16"},
+       "--set train.dtype=fp16: train.dtype = \"fp16\": must be one of \"bf16\", \"fp32\", \"fp64\"; nearest "
+       "value "
+       "that works: \"bf16\""},
+      {{"parallel.recompute=[\"norms\", \"swiglu\"]"},
+       "--set parallel.recompute=[\"norms\", \"swiglu\"]: parallel.recompute = [\"norms\", \"swiglu\"]: must "
+       "be "
+       "\"none\", \"full\" or a list of \"norm\", \"swiglu\", \"attention\", each once; nearest value that "
+       "works: "
+       "[\"norm\", \"swiglu\"]"},
+      {{"name=../x"},
+       "--set name=../x: name = \"../x\": must be at most 100 letters, digits, '-', '_' and '.', a letter or "
+       "digit "
+       "first; nearest value that works: \"x\""},
+      {{"model.layer=4"}, "--set model.layer=4: model.layer = 4: unknown key; did you mean model.layers?"},
+      {{"modle.layers=4"}, "--set modle.layers=4: [modle]: unknown table; did you mean [model]?"},
+  };
+  for (const Case& one : cases) expect_line(examine_tiny(one.overrides), one.expected);
+}
+
+TEST(Problems, WhatIsKnownButNotBuiltIsSaidToBe) {
+  for (const char* flag : {"model.architecture=gpt",
+                           "model.hf=config.json",
+                           "cluster.file=my.toml",
+                           "cluster.preset=a100-selene",
+                           "cluster.preset=b200-nvl8",
+                           "cluster.preset=gb200-nvl72",
+                           "parallel.schedule=zb-h1",
+                           "parallel.zero=0",
+                           "parallel.zero=2",
+                           "parallel.zero=3",
+                           "parallel.cp=2",
+                           "parallel.rank_order=dp-tp-cp-pp",
+                           "train.optimizer=sgd",
+                           "train.schedule=linear",
+                           "data.tokenizer=bpe.json",
+                           "data.shards=shards/",
+                           "checkpoint.interval=10",
+                           "checkpoint.interval=auto",
+                           "resilience.x=1",
+                           "campaign.x=1",
+                           "power.x=1",
+                           "diloco.x=1",
+                           "wan.x=1"}) {
+    const std::string text = to_string(examine_tiny({flag}).problems);
+    EXPECT_NE(text.find("not built yet"), std::string::npos) << flag << "\n" << text;
+    EXPECT_EQ(text.rfind(std::string("--set ") + flag, 0), 0u) << flag << "\n" << text;
+  }
+}
+
+TEST(Problems, AllOfAFileAtOnceWithTheirLines) {
+  const Examined examined = examine(
+      "name = \"t\"\n"                      // 1
+      "[model]\n"                           // 2
+      "preset = \"llama3-8b\"\n"            // 3
+      "hiden = 3\n"                         // 4
+      "layers = \"many\"\n"                 // 5
+      "[cluster]\npreset = \"h100-24k\"\n"  // 6, 7
+      "gpus = 6\n"                          // 8
+      "[paralel]\ntp = 2\n[parallel]\n"     // 9, 10, 11
+      "tp = 3\n");                          // 12
+  expect_line(examined, "t.toml:4: model.hiden = 3: unknown key; did you mean model.hidden?");
+  expect_line(examined, "t.toml:5: model.layers = \"many\": must be an integer");
+  expect_line(examined, "t.toml:9: [paralel]: unknown table; did you mean [parallel]?");
+  expect_line(examined,
+              "t.toml:12: parallel.tp = 3: must divide model.heads = 32; nearest value that works: 4");
+  expect_line(
+      examined,
+      "t.toml:8: cluster.gpus = 6: must be tp x cp x pp x dp = 3 x 1 x 1 x 1 = 3 (or parallel.dp = 2); "
+      "nearest value that works: 3");
+  expect_line(examined,
+              "t.toml: train.sequence = 128 (default): must be a multiple of parallel.tp = 3 with "
+              "sequence_parallel; nearest value that works: 129");
+}
+
+TEST(Problems, MissingKeysAreNamed) {
+  const Examined examined = examine("[parallel]\ndp = 4\n[train]\nglobal_batch = 8\n");
+  expect_line(
+      examined,
+      "t.toml: name: missing: Name of the run; its folder is called after it; nearest value that works: "
+      "\"t\"");
+  expect_line(
+      examined,
+      "t.toml: cluster.gpus: missing: GPUs of the run, or worker processes on a local cluster: tp x cp x pp "
+      "x dp; nearest value that works: 4");
+  expect_line(
+      examined,
+      "t.toml: [model]: missing: layers, hidden, ffn, heads, kv_heads, vocab; give them, or preset = one "
+      "of: llama3-405b, llama3-70b, llama3-8b");
+  EXPECT_NE(to_string(examined.problems).find("[cluster]: missing: gpus_per_node"), std::string::npos);
+  EXPECT_EQ(examined.problems.size(), 4u);
+}
+
+TEST(Problems, TablesAndKeysTakenForEachOther) {
+  expect_line(examine("model = 3\n"),
+              "t.toml:1: model = 3: this is a table: write [model] and its keys below");
+  expect_line(examine("[name]\nx = 1\n"), "t.toml:1: [name]: this is a key, not a table");
+  expect_line(examine("[[model]]\nx = 1\n"),
+              "t.toml:1: model = a list of tables: this is a table: write [model] and its keys below");
+  expect_line(examine("[train]\nsteps.x = 1\n"),
+              "t.toml:2: train.steps = a table: must be an integer; nearest "
+              "value that works: 100");
+}
+
+std::string answer(const std::string& file) {
+  try {
+    load_run_file(file, {});
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(Problems, FilesThatCannotBeRead) {
+  EXPECT_EQ(answer(configs + "absent.toml"), configs + "absent.toml: no such run file");
+  EXPECT_EQ(answer(configs), configs + ": not a file");
+}
+
+TEST(Problems, SyntaxErrorsHaveLineAndColumn) {
+  const auto syntax = [](const std::string& text) -> std::string {
+    try {
+      examine(text);
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(syntax("name = \"t\"\nx = = 3\n").rfind("t.toml:2:5: not valid TOML: ", 0), 0u);
+  EXPECT_EQ(syntax("a = 1\na = 2\n").rfind("t.toml:2:", 0), 0u);
+  std::string deep = "x";
+  for (int i = 0; i < 100000; ++i) deep += ".x";
+  EXPECT_EQ(syntax("\n" + deep + " = 1\n"), "t.toml:2: a key of too many parts");
+  EXPECT_NE(syntax("x = " + std::string(100000, '[')), "");
+}
+
+}  // namespace
+}  // namespace lockstep::config

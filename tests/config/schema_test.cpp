@@ -1,0 +1,138 @@
+#include "config/schema.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config/presets.hpp"
+#include "support.hpp"
+
+namespace lockstep::config {
+namespace {
+
+TEST(Schema, HasEveryKeyOfTheInterface) {
+  for (const char* path : {"name",
+                           "model.preset",
+                           "model.hf",
+                           "model.architecture",
+                           "model.layers",
+                           "model.hidden",
+                           "model.ffn",
+                           "model.heads",
+                           "model.kv_heads",
+                           "model.vocab",
+                           "cluster.preset",
+                           "cluster.file",
+                           "cluster.gpus",
+                           "parallel.tp",
+                           "parallel.cp",
+                           "parallel.pp",
+                           "parallel.dp",
+                           "parallel.schedule",
+                           "parallel.virtual_stages",
+                           "parallel.first_stage_less_layers",
+                           "parallel.last_stage_less_layers",
+                           "parallel.micro_batch",
+                           "parallel.sequence_parallel",
+                           "parallel.zero",
+                           "parallel.recompute",
+                           "parallel.rank_order",
+                           "train.sequence",
+                           "train.global_batch",
+                           "train.steps",
+                           "train.tokens",
+                           "train.optimizer",
+                           "train.dtype",
+                           "train.lr",
+                           "train.warmup",
+                           "train.schedule",
+                           "train.grad_clip",
+                           "train.seed",
+                           "data.text",
+                           "data.shards",
+                           "data.tokenizer",
+                           "checkpoint.interval",
+                           "simulate.jitter"}) {
+    EXPECT_NE(find_key(path), nullptr) << path;
+  }
+}
+
+TEST(Schema, KeysAreUniqueAndEachHasASentence) {
+  std::set<std::string> paths;
+  for (const Key& key : schema()) {
+    EXPECT_TRUE(paths.insert(key.path()).second) << key.path();
+    EXPECT_GT(key.sentence.size(), 8u) << key.path();
+    EXPECT_EQ(key.sentence.back(), '.') << key.path();
+    EXPECT_EQ(key.sentence.find('\n'), std::string::npos) << key.path();
+  }
+  std::vector<std::string> tables = schema_tables();
+  EXPECT_EQ(std::set<std::string>(tables.begin(), tables.end()).size(), tables.size()) << "a table is split";
+}
+
+TEST(Schema, DefaultsObeyTheirOwnRules) {
+  for (const Key& key : schema()) {
+    if (!key.is_built() || key.need != Need::optional) continue;
+    EXPECT_EQ(check_value(key, read_key(key, RunFile{})).rule, "") << key.path();
+  }
+}
+
+// Two keys bound to one field, or an accessor of the wrong field, would be seen here.
+TEST(Schema, EachKeyHasAFieldOfItsOwn) {
+  RunFile run;
+  std::set<const void*> fields;
+  size_t built = 0;
+  for (const Key& key : schema()) {
+    const Field field = key.field(run);
+    if (std::holds_alternative<std::monostate>(field)) continue;
+    ++built;
+    std::visit(
+        [&](auto pointer) {
+          if constexpr (!std::is_same_v<decltype(pointer), std::monostate>) fields.insert(pointer);
+        },
+        field);
+  }
+  EXPECT_EQ(fields.size(), built);
+}
+
+TEST(Schema, SuggestsTheNearestKey) {
+  EXPECT_EQ(nearest_key("model", "layer"), "model.layers");
+  EXPECT_EQ(nearest_key("model", "tp"), "parallel.tp");
+  EXPECT_EQ(nearest_key("", "layers"), "model.layers");
+  EXPECT_EQ(nearest_key("train", "sede"), "train.seed");
+  EXPECT_EQ(nearest_key("simulate", "sede"), "simulate.seed");
+  EXPECT_EQ(nearest_key("train", "warm_up"), "train.warmup");
+}
+
+TEST(Schema, DescriptionNamesEveryKeyWithItsSentence) {
+  const std::string text = describe_schema();
+  for (const Key& key : schema()) {
+    EXPECT_NE(text.find("\n" + key.name + " "), key.table.empty() ? 0 : std::string::npos) << key.path();
+    EXPECT_NE(text.find(key.sentence), std::string::npos) << key.path();
+  }
+  for (const std::string& table : later_tables()) EXPECT_NE(text.find("[" + table + "]"), std::string::npos);
+}
+
+TEST(Presets, EachGivesEveryFigureOfItsTable) {
+  for (const PresetKind kind : {PresetKind::model, PresetKind::cluster}) {
+    const std::string table = kind == PresetKind::model ? "model" : "cluster";
+    EXPECT_FALSE(preset_names(kind).empty());
+    for (const std::string& name : preset_names(kind)) {
+      std::set<std::string> given;
+      for (const Entry& entry : preset_entries(kind, name)) {
+        const Key* key = find_key(entry.path());
+        ASSERT_NE(key, nullptr) << name << ": " << entry.path();
+        EXPECT_EQ(entry.table, table) << name;
+        EXPECT_EQ(check_value(*key, entry.value).rule, "") << name << ": " << entry.path();
+        given.insert(entry.path());
+      }
+      for (const Key& key : schema()) {
+        if (key.table != table || key.need != Need::required_or_preset) continue;
+        EXPECT_EQ(given.count(key.path()), 1u) << name << " lacks " << key.path();
+      }
+    }
+  }
+  EXPECT_TRUE(preset_entries(PresetKind::model, "h100-24k").empty());
+}
+
+}  // namespace
+}  // namespace lockstep::config
