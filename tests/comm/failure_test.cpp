@@ -1,0 +1,342 @@
+// What happens when ranks do not come, die, or come with something else; and that groups do not meet.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "base/error.hpp"
+#include "ranks.hpp"
+
+namespace lockstep::comm::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+}
+
+TEST(Failure, ATimeoutNamesGroupOperationSequenceAndMissingRanks) {
+  const auto errors = run_threads(
+      5,
+      [](World& world) {
+        const auto everybody = world.group("world", everyone(5));
+        everybody->barrier();
+        if (world.rank() == 0) return;
+        const auto group = world.group("dp", {1, 2, 4});
+        float value = 1;
+        group->all_reduce(&value, 1, DataType::f32);
+        if (world.rank() == 2 || world.rank() == 3) return;
+        group->all_reduce(&value, 1, DataType::f32, ReduceOp::sum, {"grad_reduce", 200ms});
+      },
+      false);
+  EXPECT_EQ(errors[0], "");
+  EXPECT_EQ(errors[2], "");
+  expect_contains(errors[3], "rank 3 is not a member");
+  for (const size_t r : {1, 4}) {
+    expect_contains(errors[r], "all_reduce 'grad_reduce' #1 of group 'dp' [1 2 4]");
+    expect_contains(errors[r], "timed out after 200 ms; did not come: global rank 2");
+    EXPECT_EQ(errors[r].find("global rank 4"), std::string::npos) << errors[r];
+  }
+}
+
+TEST(Failure, ATimeoutTakesItsTimeAndNoLonger) {
+  const auto errors = run_threads(
+      2,
+      [](World& world) {
+        const auto group = world.group("g", {0, 1});
+        group->set_timeout(150ms);
+        if (world.rank() == 1) return;
+        const auto start = Clock::now();
+        try {
+          group->barrier();
+        } catch (const RunError&) {
+          const auto took = Clock::now() - start;
+          if (took < 150ms || took > 400ms) throw std::runtime_error("took the wrong time");
+          throw;
+        }
+      },
+      false);
+  expect_contains(errors[0],
+                  "barrier #0 of group 'g' [0 1] timed out after 150 ms; did not come: global rank 1");
+}
+
+TEST(Failure, WhoComesLateIsToldWhyTheGroupBroke) {
+  const auto errors = run_threads(
+      2,
+      [](World& world) {
+        const auto group = world.group("g", {0, 1});
+        if (world.rank() == 1) std::this_thread::sleep_for(300ms);
+        group->barrier({"step", 50ms});
+      },
+      false);
+  expect_contains(errors[0], "did not come: global rank 1");
+  expect_contains(errors[1], "the group is broken");
+  expect_contains(errors[1], "timed out after 50 ms");
+}
+
+TEST(Failure, AReceiveThatTimesOutNamesTheSenderAndTheTag) {
+  const auto errors = run_threads(
+      3,
+      [](World& world) {
+        const auto group = world.group("pp", everyone(3));
+        float value = 0;
+        if (world.rank() == 2) group->recv(&value, 1, DataType::f32, 1, 77, {"recv_forward", 60ms});
+      },
+      false);
+  expect_contains(errors[2], "recv 'recv_forward' #0 of group 'pp' [0 1 2] timed out after 60 ms");
+  expect_contains(errors[2], "global rank 1 (no message of 1 f32 with tag 77)");
+}
+
+TEST(Failure, ASendWhoseMailboxStaysFullTimesOut) {
+  const auto errors = run_threads(
+      2,
+      [](World& world) {
+        const auto group = world.group("pp", everyone(2));
+        const std::vector<uint8_t> data(40 << 20);
+        if (world.rank() == 0) group->send(data.data(), data.size(), DataType::u8, 1, 0, {"", 60ms});
+      },
+      false);
+  expect_contains(errors[0],
+                  "send #0 of group 'pp' [0 1] timed out after 60 ms; did not come: global rank 1");
+}
+
+// Ranks 0 to 3 wait for rank 4 in every way there is; its death ends all of it.
+TEST(Failure, ADeathEndsEveryWaitEverywhereAtOnce) {
+  std::atomic<Clock::rep> death{0};
+  std::atomic<int> ready{0};
+  std::vector<Clock::duration> took(4);
+  const auto errors = run_threads(
+      5,
+      [&](World& world) {
+        const auto all = world.group("world", everyone(5));
+        const auto pair = world.group("tp", world.rank() < 2 ? std::vector<int>{0, 1} : everyone(5));
+        const int me = world.rank();
+        if (me == 4) {
+          while (ready.load() < 4) std::this_thread::yield();
+          std::this_thread::sleep_for(50ms);  // they fall asleep
+          death = Clock::now().time_since_epoch().count();
+          world.abort("out of memory");
+          return;
+        }
+        std::vector<float> data(1 << 16);
+        std::vector<uint8_t> large(40 << 20);
+        Work work;
+        ++ready;
+        try {
+          if (me == 0) all->all_reduce(data.data(), data.size(), DataType::f32);
+          if (me == 1) pair->recv(data.data(), 1, DataType::f32, 0, 0);  // from 0, which is not dead
+          if (me == 2) (work = all->irecv(data.data(), 1, DataType::f32, 4, 0)).wait();
+          if (me == 3) all->send(large.data(), large.size(), DataType::u8, 4, 0);
+        } catch (const RunError&) {
+          took[static_cast<size_t>(me)] = Clock::now().time_since_epoch() - Clock::duration(death.load());
+          throw;
+        }
+      },
+      false);
+  for (size_t r = 0; r < 4; ++r) {
+    expect_contains(errors[r], "global rank 4 died (out of memory)");
+    EXPECT_LT(took[r], 100ms);
+    EXPECT_GT(took[r], 0ms);
+  }
+}
+
+TEST(Failure, AnAsynchronousOperationFailsThroughItsHandleEveryTime) {
+  const auto errors = run_threads(
+      2,
+      [](World& world) {
+        const auto group = world.group("g", {0, 1});
+        float value = 0;
+        if (world.rank() == 1) return;
+        Work work = group->all_reduce_async(&value, 1, DataType::f32, ReduceOp::sum, {"late", 50ms});
+        EXPECT_THROW(work.wait(), RunError);
+        EXPECT_TRUE(work.done());
+        work.wait();
+      },
+      false);
+  expect_contains(errors[0], "all_reduce 'late' #0");
+}
+
+// A process killed inside a collective, with no chance to say anything.
+TEST(Failure, AKilledProcessEndsTheOthersCollective) {
+  const auto errors = run_processes(4, [](World& world) {
+    const auto group = world.group("dp", everyone(4));
+    std::vector<float> data(4 << 20, 1.f);
+    const auto start = Clock::now();
+    for (int k = 0;; ++k) {
+      if (Clock::now() - start > 20s) throw std::runtime_error("nobody noticed");
+      if (world.rank() == 2 && k == 3) {
+        std::thread([] {
+          std::this_thread::sleep_for(3ms);
+          kill(getpid(), SIGKILL);
+        }).detach();
+      }
+      group->all_reduce(data.data(), data.size(), DataType::f32);
+    }
+  });
+  EXPECT_EQ(errors[2], "signal 9");
+  for (const size_t r : {0, 1, 3}) {
+    expect_contains(errors[r], "global rank 2 died (killed by signal 9); this ended all_reduce #");
+    expect_contains(errors[r], "of group 'dp' [0 1 2 3]");
+  }
+}
+
+TEST(Failure, TheFirstDeathIsTheOneThatIsNamed) {
+  const auto arena = SharedArena::create(3);
+  EXPECT_FALSE(arena->any_dead());
+  EXPECT_EQ(arena->first_dead(), -1);
+  arena->mark_dead(1, "first");
+  arena->mark_dead(2, "second");
+  EXPECT_EQ(arena->first_dead(), 1);
+  EXPECT_EQ(arena->first_dead_reason(), "first");
+  EXPECT_THROW(arena->mark_dead(3, "nobody"), UsageError);
+}
+
+void expect_mismatch(const RankBody& body, const std::vector<std::string>& parts) {
+  for (const std::string& error : run_threads(3, body, false)) {
+    expect_contains(error, "does not match");
+    for (const std::string& part : parts) expect_contains(error, part);
+  }
+}
+
+TEST(Failure, DifferentCallsAreToldApartOnAllRanks) {
+  expect_mismatch(
+      [](World& world) {
+        const auto group = world.group("g", everyone(3));
+        std::vector<float> own(3000), all(9000);
+        group->barrier();
+        if (world.rank() == 1)
+          group->all_gather(own.data(), all.data(), 100, DataType::f32);
+        else
+          group->all_reduce(own.data(), 100, DataType::f32);
+      },
+      {"#1 of group 'g'", "global rank 0 brought all_reduce of 100 f32 (sum)",
+       "global rank 1 brought all_gather of 100 f32", "global rank 2 brought all_reduce"});
+  expect_mismatch(
+      [](World& world) {
+        const auto group = world.group("g", everyone(3));
+        std::vector<float> own(3'000'000);
+        group->all_reduce(own.data(), world.rank() == 2 ? 1000 : 3'000'000, DataType::f32);
+      },
+      {"global rank 0 brought all_reduce of 3000000 f32", "global rank 2 brought all_reduce of 1000 f32"});
+  expect_mismatch(
+      [](World& world) {
+        const auto group = world.group("g", everyone(3));
+        std::vector<float> own(10);
+        group->all_reduce(own.data(), 10, world.rank() == 0 ? DataType::i32 : DataType::f32);
+      },
+      {"global rank 0 brought all_reduce of 10 i32"});
+  expect_mismatch(
+      [](World& world) {
+        const auto group = world.group("g", everyone(3));
+        float own = 0;
+        group->broadcast(&own, 1, DataType::f32, world.rank() == 0 ? 0 : 1);
+      },
+      {"global rank 0 brought broadcast of 1 f32 from group rank 0", "from group rank 1"});
+}
+
+TEST(Failure, AMessageOfAnotherSizeOrTypeIsRefused) {
+  const auto errors = run_threads(
+      2,
+      [](World& world) {
+        const auto group = world.group("g", everyone(2));
+        std::vector<float> data(10);
+        if (world.rank() == 0)
+          group->send(data.data(), 10, DataType::f32, 1, 3);
+        else
+          group->recv(data.data(), 9, DataType::f32, 0, 3);
+      },
+      false);
+  EXPECT_EQ(errors[0], "");
+  expect_contains(errors[1], "global rank 0 sent 10 f32 with tag 3, global rank 1 expects 9 f32 with tag 3");
+}
+
+TEST(Failure, WrongGroupsAreRefused) {
+  LocalWorld world(SharedArena::create(4), 1);
+  EXPECT_THROW(world.group("g", {}), UsageError);
+  EXPECT_THROW(world.group("g", {0, 2}), UsageError);
+  EXPECT_THROW(world.group("g", {1, 0}), UsageError);
+  EXPECT_THROW(world.group("g", {1, 1}), UsageError);
+  EXPECT_THROW(world.group("g", {1, 4}), UsageError);
+  EXPECT_THROW(LocalWorld(SharedArena::create(4), 4), UsageError);
+  EXPECT_THROW(SharedArena::create(0), UsageError);
+  EXPECT_THROW(SharedArena::create(1000), UsageError);
+  EXPECT_THROW(SharedArena::attach(0), RunError);
+  const auto group = world.group("g", {0, 1});
+  float value = 0;
+  EXPECT_THROW(group->broadcast(&value, 1, DataType::f32, 2), UsageError);
+  EXPECT_THROW(group->send(&value, 1, DataType::f32, 1, 0), UsageError);
+}
+
+// TP2 x PP2 x DP2 and the world, made in different orders, twice, all in use at once.
+void use_many_groups(World& world) {
+  const int me = world.rank();
+  const int tp = me % 2, pp = me / 2 % 2, dp = me / 4;
+  struct Axis {
+    std::string name;
+    std::vector<int> ranks;
+  };
+  std::vector<Axis> axes = {{"tp", {2 * pp + 4 * dp, 1 + 2 * pp + 4 * dp}},
+                            {"pp", {tp + 4 * dp, tp + 2 + 4 * dp}},
+                            {"dp", {tp + 2 * pp, tp + 2 * pp + 4}},
+                            {"world", everyone(8)},
+                            {"world", everyone(8)}};
+  if (me % 3 == 0) std::reverse(axes.begin(), axes.end());
+  std::vector<std::unique_ptr<Communicator>> groups;
+  for (const Axis& axis : axes) groups.push_back(world.group(axis.name, axis.ranks));
+  for (int k = 0; k < 20; ++k) {
+    std::vector<std::vector<int64_t>> data;
+    std::vector<Work> works;
+    for (const auto& g : groups) {
+      data.emplace_back(2000 + static_cast<size_t>(k), me);
+      works.push_back(g->all_reduce_async(data.back().data(), data.back().size(), DataType::i64));
+    }
+    for (size_t g = 0; g < groups.size(); ++g) {
+      works[g].wait();
+      int64_t sum = 0;
+      for (const int r : axes[g].ranks) sum += r;
+      if (data[g] != std::vector<int64_t>(data[g].size(), sum))
+        throw std::runtime_error("group " + axes[g].name);
+    }
+  }
+}
+
+TEST(Groups, ManyAtOnceDoNotMeet) {
+  expect_no_errors(run_processes(8, use_many_groups));
+  expect_no_errors(run_threads(8, use_many_groups));
+}
+
+TEST(Groups, SixtyFourOfEveryoneFit) {
+  expect_no_errors(run_processes(4, [](World& world) {
+    std::vector<std::unique_ptr<Communicator>> groups;
+    for (int g = 0; g < 64; ++g) groups.push_back(world.group("g" + std::to_string(g), everyone(4)));
+    for (const auto& group : groups) {
+      int32_t value = 1;
+      group->all_reduce(&value, 1, DataType::i32);
+      if (value != 4) throw std::runtime_error("sum");
+    }
+  }));
+}
+
+TEST(Groups, AsynchronousCallsRunInTheOrderOfIssue) {
+  expect_no_errors(run_threads(2, [](World& world) {
+    const auto group = world.group("g", {0, 1});
+    std::vector<double> chain(5000, 1.0);
+    std::vector<Work> works;
+    for (int k = 0; k < 30; ++k)
+      works.push_back(group->all_reduce_async(chain.data(), chain.size(), DataType::f64));
+    group->all_reduce(chain.data(), chain.size(), DataType::f64);  // after them
+    if (chain != std::vector<double>(5000, 0x1p31)) throw std::runtime_error("order");
+    for (Work& w : works)
+      if (!w.done()) throw std::runtime_error("not done");
+  }));
+}
+
+}  // namespace
+}  // namespace lockstep::comm::test
