@@ -8,6 +8,14 @@
 
 #include "base/error.hpp"
 
+namespace {
+// toml++ 3.3 asserts what some malformed files break (a table header cut short); without assertions it would
+// read past them. Such a file is the user's, so the assertion becomes an exception, in every build type.
+struct ParserLost {};
+[[noreturn]] void lose_parser() { throw ParserLost(); }
+}  // namespace
+#undef NDEBUG
+#define TOML_ASSERT(expression) (static_cast<bool>(expression) ? void() : lose_parser())
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1
 #include <toml++/toml.h>
@@ -96,7 +104,24 @@ std::optional<Value> parse_value(const std::string& text) {
     return value_of(*table.get("value"));
   } catch (const toml::parse_error&) {
     return std::nullopt;
+  } catch (const ParserLost&) {
+    return std::nullopt;
   }
+}
+
+// The line on which the parser loses its way: the first that makes it do so when the text ends there.
+int line_of_loss(std::string_view text) {
+  int line = 1;
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', end + 1), ++line) {
+    try {
+      (void)toml::parse(text.substr(0, end + 1));
+    } catch (const ParserLost&) {
+      return line;
+    } catch (const toml::parse_error&) {
+      // A value or string that goes on below.
+    }
+  }
+  return line;
 }
 
 }  // namespace
@@ -109,6 +134,9 @@ Document parse_toml(std::string_view text, const std::string& name) {
     const toml::source_position at = error.source().begin;
     throw UsageError(
         fmt::format("{}:{}:{}: not valid TOML: {}", name, at.line, at.column, error.description()));
+  } catch (const ParserLost&) {
+    throw UsageError(
+        fmt::format("{}:{}:1: not valid TOML: this line cannot be understood", name, line_of_loss(text)));
   }
 }
 

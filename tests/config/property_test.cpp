@@ -1,0 +1,270 @@
+// Properties over random run files: written and read again they are equal; proposed values work; nothing
+// crashes.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "config/schema.hpp"
+#include "support.hpp"
+
+namespace lockstep::config {
+namespace {
+
+int64_t drawn(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
+
+std::string drawn_text() {
+  std::string text;
+  const int64_t length = drawn(1, 12);
+  const std::vector<std::string> pieces = {"a",    "Z",    "7", " ",  "\"", "\\", "\n", "\t",
+                                           "\x01", "\x7f", "é", "漢", "#",  "'",  "="};
+  for (int64_t i = 0; i < length; ++i) text += pieces[static_cast<size_t>(drawn(0, 14))];
+  return text;
+}
+
+double drawn_share() { return static_cast<double>(drawn(1, 1 << 30)) / (1 << 30); }
+double drawn_positive() { return drawn_share() * std::pow(10.0, static_cast<double>(drawn(-12, 15))); }
+
+// Draws values for every key of a table of floats and free integers, by their rules.
+void draw_free_keys(RunFile& run) {
+  const std::vector<std::string> bound_elsewhere = {"cluster.gpus", "cluster.max_gpus",
+                                                    "cluster.gpus_per_node", "cluster.gpus_per_rack",
+                                                    "cluster.gpus_per_pod"};
+  for (const Key& key : schema()) {
+    const Field field = key.field(run);
+    const auto path = key.path();
+    if (std::count(bound_elsewhere.begin(), bound_elsewhere.end(), path) > 0) continue;
+    if (double* const* number = std::get_if<double*>(&field)) {
+      **number = key.rule.high <= 1.0 ? drawn_share() * key.rule.high : drawn_positive();
+      if (**number < key.rule.low) **number = key.rule.low;
+      if (**number > key.rule.high) **number = key.rule.high;
+    } else if (bool* const* truth = std::get_if<bool*>(&field)) {
+      **truth = *rc::gen::arbitrary<bool>();
+    } else if (key.table == "train" || key.table == "simulate") {
+      if (int64_t* const* whole = std::get_if<int64_t*>(&field)) {
+        **whole =
+            drawn(static_cast<int64_t>(key.rule.low), static_cast<int64_t>(std::min(key.rule.high, 9e15)));
+      }
+    }
+  }
+}
+
+void draw_layout(RunFile& run) {
+  ParallelConfig& p = run.parallel;
+  p.tp = drawn(1, 5);
+  p.pp = drawn(1, 6);
+  p.dp = drawn(1, 7);
+  p.micro_batch = drawn(1, 4);
+  p.schedule = p.pp > 1 ? static_cast<ScheduleKind>(drawn(0, 2)) : static_cast<ScheduleKind>(drawn(0, 1));
+  p.virtual_stages = p.schedule == ScheduleKind::interleaved ? drawn(1, 4) : 1;
+  using Words = std::vector<std::string>;
+  p.recompute = *rc::gen::element(Words{}, Words{"full"}, Words{"norm"}, Words{"swiglu", "norm"},
+                                  Words{"attention", "norm", "swiglu"});
+  const int64_t chunks = p.pp * p.virtual_stages;
+  const int64_t each = drawn(2, 4);
+  p.first_stage_less_layers = drawn(0, each - 1);
+  p.last_stage_less_layers = chunks > 1 ? drawn(0, each) : 0;
+  run.model.layers = chunks * each - p.first_stage_less_layers - p.last_stage_less_layers;
+  run.train.sequence = p.tp * drawn(1, 1000);
+  run.train.global_batch = p.dp * p.micro_batch * drawn(1, 50);
+}
+
+RunFile drawn_run() {
+  RunFile run;
+  draw_free_keys(run);
+  draw_layout(run);
+  run.name = "r" + std::to_string(drawn(0, 1000)) + "-x_y.z";
+  ModelConfig& m = run.model;
+  m.preset = *rc::gen::element<std::string>("", "llama3-8b", "llama3-405b");
+  m.kv_heads = run.parallel.tp * drawn(1, 4);
+  m.heads = m.kv_heads * drawn(1, 4);
+  m.hidden = m.heads * 2 * drawn(1, 64);
+  m.ffn = run.parallel.tp * drawn(1, 5000);
+  m.vocab = run.parallel.tp * drawn(256, 5000);
+  ClusterConfig& c = run.cluster;
+  c.preset = *rc::gen::element<std::string>("", "local", "h100-24k");
+  c.gpus = run.parallel.world_size();
+  c.max_gpus = drawn(0, 1) == 0 ? 0 : c.gpus + drawn(0, 100);
+  c.gpus_per_node = drawn(1, 8);
+  c.gpus_per_rack = c.gpus_per_node * drawn(1, 8);
+  c.gpus_per_pod = c.gpus_per_rack * drawn(1, 8);
+  c.gpu = drawn_text();
+  run.train.dtype = static_cast<Dtype>(drawn(0, 2));
+  if (drawn(0, 1) == 1) run.data.text = "/" + drawn_text() + "x";
+  for (int64_t i = drawn(0, 3); i > 0; --i) run.data.held_out.push_back(std::to_string(i) + drawn_text());
+  return run;
+}
+
+TEST(Property, AResolvedFileReadsBackEqual) {
+  const bool passed = rc::check("to_toml then load is the identity", [] {
+    const RunFile run = drawn_run();
+    const Examined again = examine_run_text(to_toml(run), "resolved.toml", {});
+    RC_ASSERT(to_string(again.problems) == "");
+    RC_ASSERT(again.run == run);
+    RC_ASSERT(to_toml(again.run) == to_toml(run));
+  });
+  EXPECT_TRUE(passed);
+}
+
+TEST(Property, EqualitySeesEveryKey) {
+  const RunFile run = load_run_file(configs + "tiny.toml", {});
+  for (const Key& key : schema()) {
+    RunFile other = run;
+    const Field field = key.field(other);
+    if (auto* const* whole = std::get_if<int64_t*>(&field)) **whole += 1;
+    if (auto* const* number = std::get_if<double*>(&field)) **number += 1;
+    if (auto* const* truth = std::get_if<bool*>(&field)) **truth = !**truth;
+    if (auto* const* text = std::get_if<std::string*>(&field)) **text += "x";
+    if (auto* const* list = std::get_if<std::vector<std::string>*>(&field)) (*list)->push_back("norm");
+    if (auto* const* kind = std::get_if<ScheduleKind*>(&field)) **kind = ScheduleKind::gpipe;
+    if (auto* const* dtype = std::get_if<Dtype*>(&field)) **dtype = Dtype::fp64;
+    const bool one_value_only = std::holds_alternative<Architecture*>(field) || !key.is_built();
+    EXPECT_EQ(other == run, one_value_only) << key.path();
+    EXPECT_EQ(to_toml(other) == to_toml(run), one_value_only) << key.path();
+  }
+}
+
+// A rule without the figures in it, to find the same rule broken again.
+std::string kind_of(const Problem& problem) {
+  return problem.key + ": " + problem.rule.substr(0, problem.rule.find_first_of("0123456789"));
+}
+
+std::string drawn_literal() {
+  switch (drawn(0, 9)) {
+    case 0:
+      return to_literal(*rc::gen::arbitrary<int64_t>());
+    case 1:
+      return to_literal(drawn_positive() * (drawn(0, 1) == 0 ? -1 : 1));
+    case 2:
+      return *rc::gen::element<std::string>("true", "nan", "inf", "-inf", "1979-05-27", "[1, 2]", "{a = 1}",
+                                            "[]", "\"\"", "\"12\"", "yes", "1f1b", "interleaved",
+                                            "[\"norm\", \"x\"]", "[\"full\"]", "\"norm\"", "llama3-70b",
+                                            "h100-24k", "\"2.5\"");
+    case 3:
+      return to_literal(drawn_text());
+    default:
+      break;
+  }
+  return to_literal(drawn(0, 40));
+}
+
+void check_that_fixes_work(const std::vector<std::string>& overrides, int& fixes) {
+  const Examined broken = examine_tiny(overrides);
+  for (const Problem& problem : broken.problems) {
+    if (problem.fix.empty()) continue;
+    ++fixes;
+    std::vector<std::string> with_fix = overrides;
+    with_fix.push_back(problem.fix_key + "=" + problem.fix);
+    for (const Problem& left : examine_tiny(with_fix).problems) {
+      if (kind_of(left) == kind_of(problem)) {
+        RC_FAIL("with the proposed value:\n" + to_string(problem) + "\nstill:\n" + to_string(left));
+      }
+    }
+  }
+}
+
+TEST(Property, TheNearestValueThatWorksWorks) {
+  int fixes = 0;
+  const bool passed = rc::check("a proposed value removes its problem", [&] {
+    std::vector<std::string> overrides;
+    for (int64_t i = drawn(1, 5); i > 0; --i) {
+      const Key& key = schema()[static_cast<size_t>(drawn(0, static_cast<int64_t>(schema().size()) - 1))];
+      overrides.push_back(key.path() + "=" + drawn_literal());
+    }
+    check_that_fixes_work(overrides, fixes);
+  });
+  EXPECT_TRUE(passed);
+  EXPECT_GT(fixes, 50);
+}
+
+// The rules between keys, which random keys hit too rarely.
+TEST(Property, TheNearestLayoutThatWorksWorks) {
+  int fixes = 0;
+  const bool passed = rc::check("a proposed layout value removes its problem", [&] {
+    std::vector<std::string> overrides;
+    for (const char* path :
+         {"model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.ffn", "cluster.gpus",
+          "parallel.tp", "parallel.pp", "parallel.dp", "parallel.virtual_stages",
+          "parallel.first_stage_less_layers", "parallel.last_stage_less_layers", "parallel.micro_batch",
+          "train.sequence", "train.global_batch", "cluster.max_gpus", "cluster.gpus_per_node",
+          "cluster.gpus_per_rack", "cluster.gpus_per_pod"}) {
+      if (drawn(0, 2) == 0) overrides.push_back(std::string(path) + "=" + std::to_string(drawn(1, 48)));
+    }
+    if (drawn(0, 1) == 0) overrides.push_back("model.vocab=" + std::to_string(drawn(1, 1000)));
+    if (drawn(0, 1) == 0) overrides.push_back("parallel.schedule=interleaved");
+    check_that_fixes_work(overrides, fixes);
+  });
+  EXPECT_TRUE(passed);
+  EXPECT_GT(fixes, 200);
+}
+
+// One to eight bytes changed, removed, added or copied.
+std::string mutated(std::string text) {
+  for (int64_t i = drawn(1, 8); i > 0 && !text.empty(); --i) {
+    const auto at = [&] { return static_cast<size_t>(drawn(0, static_cast<int64_t>(text.size()) - 1)); };
+    const size_t place = at();
+    const std::string marks = "[]{}=.,\"'#\n\\-0159eE_+tTzZ: \t\r";
+    switch (drawn(0, 5)) {
+      case 0:
+        text[place] = static_cast<char>(drawn(0, 255));
+        break;
+      case 1:
+        text.erase(place, static_cast<size_t>(drawn(1, 20)));
+        break;
+      case 2:
+        text.insert(place, text.substr(at(), static_cast<size_t>(drawn(1, 60))));
+        break;
+      case 3:
+        text.resize(place);
+        break;
+      default:
+        text.insert(place, 1, marks[static_cast<size_t>(drawn(0, static_cast<int64_t>(marks.size()) - 1))]);
+    }
+  }
+  return text;
+}
+
+TEST(Fuzz, ChangedBytesAreAnsweredNotCrashedOn) {
+  int good = 0, refused = 0, not_toml = 0;
+  const std::vector<std::string> samples = {read_all(configs + "tiny.toml"),
+                                            read_all(configs + "llama3-405b-16k.toml")};
+  const bool passed = rc::check("any bytes are a run file, problems or a UsageError", [&] {
+    for (int round = 0; round < 20; ++round) {
+      const std::string text = mutated(samples[static_cast<size_t>(round % 2)]);
+      try {
+        const Examined examined = examine_run_text(text, "fuzz.toml", {});
+        ++(examined.problems.empty() ? good : refused);
+        for (const Problem& problem : examined.problems) RC_ASSERT(!to_string(problem).empty());
+        if (examined.problems.empty()) {
+          RC_ASSERT(examine_run_text(to_toml(examined.run), "again.toml", {}).run == examined.run);
+        }
+      } catch (const UsageError&) {
+        ++not_toml;
+      }
+    }
+  });
+  EXPECT_TRUE(passed);
+  EXPECT_GT(good, 10);
+  EXPECT_GT(refused, 10);
+  EXPECT_GT(not_toml, 10);
+}
+
+TEST(Fuzz, AnyOverrideIsAnswered) {
+  const bool passed = rc::check("any flag is an entry or a UsageError", [] {
+    const auto flag = *rc::gen::arbitrary<std::string>();
+    const std::string path =
+        *rc::gen::element<std::string>("", "train.steps=", "name=", "data.text=", "parallel.");
+    try {
+      examine_tiny({path + flag});
+    } catch (const UsageError&) {
+    }
+  });
+  EXPECT_TRUE(passed);
+}
+
+}  // namespace
+}  // namespace lockstep::config
