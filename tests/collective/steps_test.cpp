@@ -38,8 +38,8 @@ void run_round(State& state, const std::vector<Step>& steps) {
   for (const Step& s : steps) {
     ASSERT_NE(s.from, s.to);
     read.insert({s.from, s.chunk});
-    if (s.action == Action::copy)
-      EXPECT_TRUE(copied.insert({s.to, s.chunk}).second) << "two copies to one place";
+    const bool again = s.action == Action::copy && !copied.insert({s.to, s.chunk}).second;
+    EXPECT_FALSE(again) << "two copies to one place";
     written.insert({s.to, s.chunk});
     const Value& source = before[static_cast<size_t>(s.from)][static_cast<size_t>(s.chunk)];
     Value& target = state[static_cast<size_t>(s.to)][static_cast<size_t>(s.chunk)];
