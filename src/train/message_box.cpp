@@ -26,10 +26,11 @@ void MessageBox::post_receive(const Action& action) {
   const model::ShardShape& s = context_.shape;
   at::Tensor tensor = context_.empty({s.tokens_sharded, s.hidden});
   const int id = tag(action.kind, action.chunk, action.micro_batch);
-  const size_t record = add_record(parallel::to_string(action.kind), action, static_cast<int64_t>(tensor.nbytes()));
-  comm::Work work = pp_->irecv(tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
-                               nn::data_type(tensor.scalar_type()), action.peer, id,
-                               {.name = parallel::to_string(action.kind)});
+  const size_t record =
+      add_record(parallel::to_string(action.kind), action, static_cast<int64_t>(tensor.nbytes()));
+  comm::Work work =
+      pp_->irecv(tensor.data_ptr(), static_cast<size_t>(tensor.numel()), nn::data_type(tensor.scalar_type()),
+                 action.peer, id, {.name = parallel::to_string(action.kind)});
   receives_[id] = {std::move(tensor), std::move(work), record};
 }
 
@@ -37,11 +38,12 @@ void MessageBox::send(const Action& action, at::Tensor tensor) {
   std::erase_if(sends_, [](const Pending& p) { return p.work.done(); });
   const ActionKind receive =
       action.kind == ActionKind::send_forward ? ActionKind::receive_forward : ActionKind::receive_backward;
-  const size_t record = add_record(parallel::to_string(action.kind), action, static_cast<int64_t>(tensor.nbytes()));
-  comm::Work work = pp_->isend(tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
-                               nn::data_type(tensor.scalar_type()), action.peer,
-                               tag(receive, action.peer_chunk, action.micro_batch),
-                               {.name = parallel::to_string(action.kind)});
+  const size_t record =
+      add_record(parallel::to_string(action.kind), action, static_cast<int64_t>(tensor.nbytes()));
+  comm::Work work =
+      pp_->isend(tensor.data_ptr(), static_cast<size_t>(tensor.numel()), nn::data_type(tensor.scalar_type()),
+                 action.peer, tag(receive, action.peer_chunk, action.micro_batch),
+                 {.name = parallel::to_string(action.kind)});
   records_[record].end_ns = observe::monotonic_ns();
   sends_.push_back({std::move(tensor), std::move(work), record});
 }
@@ -57,6 +59,12 @@ at::Tensor MessageBox::take(ActionKind receive, int chunk, int micro_batch) {
   pending.work.wait();
   records_[pending.record].end_ns = observe::monotonic_ns();
   return std::move(pending.tensor);
+}
+
+void MessageBox::run_in_order(const char* name, int64_t bytes, const std::function<void()>& collective) {
+  const size_t record = add_record(name, {}, bytes);
+  collective();
+  records_[record].end_ns = observe::monotonic_ns();
 }
 
 void MessageBox::finish_step() {

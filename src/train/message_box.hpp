@@ -1,9 +1,10 @@
-// Pipeline messages of one step: receives posted early and waited for by the pass that needs them, sends that go
-// on beside the computation.
+// Pipeline messages of one step: receives posted early and waited for by the pass that needs them, sends that
+// go on beside the computation.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -15,14 +16,16 @@ namespace lockstep::train {
 
 class MessageBox {
  public:
-  // `pp` may be null when there is one stage. `log` takes the records in the order in which the program queues
-  // the messages; a receive's time is the time that was spent waiting for it.
+  // `pp` may be null when there is one stage. `log` takes the records in the order in which the program
+  // queues the messages; a receive's time is the time that was spent waiting for it.
   MessageBox(comm::Communicator* pp, const nn::Context& context, int micro_batches);
 
   void post_receive(const parallel::Action& action);
   void send(const parallel::Action& action, at::Tensor tensor);
   // What the posted receive of this kind, chunk and micro-batch brought. RunError when none was posted.
   at::Tensor take(parallel::ActionKind receive, int chunk, int micro_batch);
+  // Runs a blocking collective of the pp axis now; its record keeps its place among the messages'.
+  void run_in_order(const char* name, int64_t bytes, const std::function<void()>& collective);
   // Waits for the sends and hands the records to the log.
   void finish_step();
 

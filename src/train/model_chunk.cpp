@@ -9,7 +9,10 @@ namespace {
 at::Tensor initial_buffer(const FlatLayout& flat, uint64_t seed, const nn::Context& context) {
   std::vector<double> values(static_cast<size_t>(flat.padded()));
   fill_initial_weights(flat, seed, 0, values);
-  return at::from_blob(values.data(), {flat.padded()}, at::kDouble).to(context.dtype, false, /*copy=*/true);
+  // Through the master weights' type, as after every optimizer step.
+  return at::from_blob(values.data(), {flat.padded()}, at::kDouble)
+      .to(context.gradient_dtype, false, /*copy=*/true)
+      .to(context.dtype);
 }
 
 at::Tensor view(const FlatLayout& flat, const at::Tensor& buffer, const std::string& name) {
@@ -19,7 +22,8 @@ at::Tensor view(const FlatLayout& flat, const at::Tensor& buffer, const std::str
 }
 
 // Neighbouring matrices with equal columns as one: rows of the first, then of the next.
-at::Tensor stacked_view(const FlatLayout& flat, const at::Tensor& buffer, const std::string& first, int count) {
+at::Tensor stacked_view(const FlatLayout& flat, const at::Tensor& buffer, const std::string& first,
+                        int count) {
   const auto& entries = flat.entries();
   size_t at = 0;
   while (entries[at].parameter.name != first) ++at;
@@ -59,12 +63,14 @@ void ModelChunk::bind_views(const model::ChunkContent& content) {
   }
   if (content.head) {
     head_ = {view(flat_, weights_, "model.norm.weight"), view(flat_, weights_, "lm_head.weight")};
-    head_gradients_ = {view(flat_, gradients_, "model.norm.weight"), view(flat_, gradients_, "lm_head.weight")};
+    head_gradients_ = {view(flat_, gradients_, "model.norm.weight"),
+                       view(flat_, gradients_, "lm_head.weight")};
   }
 }
 
 ForwardOutput ModelChunk::run(const ForwardInput& input, Activations& kept) {
-  at::Tensor x = embedding_ ? nn::embedding_forward(context_, *embedding_, input.ids, kept.embedding) : input.hidden;
+  at::Tensor x =
+      embedding_ ? nn::embedding_forward(context_, *embedding_, input.ids, kept.embedding) : input.hidden;
   kept.layers.resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) x = nn::layer_forward(context_, layers_[i], x, kept.layers[i]);
   if (!head_) return {x, 0};
@@ -86,7 +92,8 @@ at::Tensor ModelChunk::backward(int micro_batch, at::Tensor dy, double loss_scal
   if (head_) dy = nn::head_backward(context_, *head_, std::move(kept.head), loss_scale, *head_gradients_);
   for (size_t i = layers_.size(); i-- > 0;) {
     nn::WeightStash stash;
-    dy = nn::layer_backward_input(context_, layers_[i], std::move(kept.layers[i]), dy, layer_gradients_[i], stash);
+    dy = nn::layer_backward_input(context_, layers_[i], std::move(kept.layers[i]), dy, layer_gradients_[i],
+                                  stash);
     nn::layer_backward_weight(context_, std::move(stash), layer_gradients_[i]);
   }
   if (!embedding_) return dy;

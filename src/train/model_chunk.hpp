@@ -1,5 +1,5 @@
-// One pipeline chunk of one worker: its flat buffers, its layers as views into them, and the activations of the
-// micro-batches that are between their forward and their backward.
+// One pipeline chunk of one worker: its flat buffers, its layers as views into them, and the activations of
+// the micro-batches that are between their forward and their backward.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -57,17 +57,22 @@ void add_elements(const FlatLayout& flat, int64_t begin, int64_t first_counted, 
 }  // namespace
 
 ShardedState::ShardedState(const FlatLayout& flat, const nn::Context& context, uint64_t seed, int dp_rank)
-    : flat_(flat), begin_(dp_rank * flat.shard()), tp_rank_(context.tp_rank()), ranges_(decay_ranges(flat, begin_)) {
+    : flat_(flat),
+      begin_(dp_rank * flat.shard()),
+      tp_rank_(context.tp_rank()),
+      ranges_(decay_ranges(flat, begin_)) {
   std::vector<double> initial(static_cast<size_t>(flat.shard()));
   fill_initial_weights(flat, seed, begin_, initial);
-  master_ = at::from_blob(initial.data(), {flat.shard()}, at::kDouble).to(context.gradient_dtype, false, true);
+  master_ =
+      at::from_blob(initial.data(), {flat.shard()}, at::kDouble).to(context.gradient_dtype, false, true);
   gradient_ = at::zeros({flat.shard()}, context.gradient_dtype);
   moment1_ = at::zeros_like(gradient_);
   moment2_ = at::zeros_like(gradient_);
 }
 
 double ShardedState::squared_norm() const {
-  const int64_t skip = counts_replicated() ? 0 : std::clamp<int64_t>(flat_.replicated() - begin_, 0, flat_.shard());
+  const int64_t skip =
+      counts_replicated() ? 0 : std::clamp<int64_t>(flat_.replicated() - begin_, 0, flat_.shard());
   const at::Tensor counted = gradient_.narrow(0, skip, flat_.shard() - skip);
   return counted.scalar_type() == at::kDouble ? sum_of_squares<double>(values<double>(counted))
                                               : sum_of_squares<float>(values<float>(counted));

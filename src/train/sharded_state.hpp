@@ -1,5 +1,5 @@
-// A chunk's training state, sharded over dp (ZeRO-1): each data-parallel rank owns one slice of the flat buffer
-// and holds its reduced gradient, its master weights and AdamW's moments.
+// A chunk's training state, sharded over dp (ZeRO-1): each data-parallel rank owns one slice of the flat
+// buffer and holds its reduced gradient, its master weights and AdamW's moments.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,10 +17,10 @@ class ShardedState {
  public:
   ShardedState(const FlatLayout& flat, const nn::Context& context, uint64_t seed, int dp_rank);
 
-  int64_t begin() const { return begin_; }                 // of the slice, in elements of the flat buffer
-  int64_t size() const { return master_.numel(); }         //
-  at::Tensor& gradient() { return gradient_; }             // [shard], gradient dtype
-  const at::Tensor& master() const { return master_; }     // [shard], gradient dtype
+  int64_t begin() const { return begin_; }              // of the slice, in elements of the flat buffer
+  int64_t size() const { return master_.numel(); }      //
+  at::Tensor& gradient() { return gradient_; }          // [shard], gradient dtype
+  const at::Tensor& master() const { return master_; }  // [shard], gradient dtype
   at::Tensor& moment1() { return moment1_; }
   at::Tensor& moment2() { return moment2_; }
 
