@@ -24,7 +24,11 @@ struct StepSplit {
 
   static constexpr std::array<std::string_view, 9> names = {"data", "compute", "tp",        "cp",     "pp",
                                                             "dp",   "bubble",  "optimizer", "barrier"};
+  // In the order of `names`.
   std::array<double, 9> values() const { return {data, compute, tp, cp, pp, dp, bubble, optimizer, barrier}; }
+  static StepSplit from(const std::array<double, 9>& v) {
+    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
+  }
   double total() const;
 };
 

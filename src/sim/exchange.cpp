@@ -1,0 +1,52 @@
+#include "sim/exchange.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace lockstep::sim {
+
+std::vector<double> Exchange::buffer() {
+  if (free_.empty()) return std::vector<double>(lanes_);
+  std::vector<double> out = std::move(free_.back());
+  free_.pop_back();
+  return out;
+}
+
+void Exchange::deliver(const MessageKey& key, std::vector<double> arrival) {
+  if (!messages_.emplace(key, std::move(arrival)).second) {
+    throw RunError("stage " + std::to_string(key.stage) + " is sent the " +
+                   (key.forward ? "hidden state" : "gradient") + " of chunk " + std::to_string(key.chunk) +
+                   ", micro-batch " + std::to_string(key.micro_batch) + " twice");
+  }
+}
+
+std::optional<std::vector<double>> Exchange::take(const MessageKey& key) {
+  const auto found = messages_.find(key);
+  if (found == messages_.end()) return std::nullopt;
+  std::vector<double> out = std::move(found->second);
+  messages_.erase(found);
+  return out;
+}
+
+void Exchange::enter(int occurrence, const std::vector<double>& clock) {
+  Meeting& m = meetings_[occurrence];
+  if (m.entered++ == 0) {
+    m.start = clock;
+    return;
+  }
+  for (size_t i = 0; i < lanes_; ++i) m.start[i] = std::max(m.start[i], clock[i]);
+}
+
+void Exchange::set_factor(int occurrence, std::vector<double> factor) {
+  meetings_[occurrence].factor = std::move(factor);
+}
+
+const Exchange::Meeting* Exchange::meeting(int occurrence) const {
+  const auto found = meetings_.find(occurrence);
+  return found != meetings_.end() && found->second.entered == stages_ ? &found->second : nullptr;
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,53 @@
+// What stages hand to each other while their lanes run: arrival times of messages, and the meeting of all
+// stages at a collective over the pipeline axis. Buffers are recycled.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace lockstep::sim {
+
+// A message by its receiver: direction, chunk and micro-batch over there.
+struct MessageKey {
+  int stage = 0;
+  bool forward = true;
+  int chunk = 0;
+  int micro_batch = 0;
+  auto operator<=>(const MessageKey&) const = default;
+};
+
+class Exchange {
+ public:
+  Exchange(int stages, size_t lanes) : stages_(stages), lanes_(lanes) {}
+
+  size_t lanes() const { return lanes_; }
+  std::vector<double> buffer();
+
+  // Arrival times by lane. Throws RunError when the message is there already.
+  void deliver(const MessageKey& key, std::vector<double> arrival);
+  // Takes a message out; nothing when it has not been sent yet. Give the buffer back with `recycle`.
+  std::optional<std::vector<double>> take(const MessageKey& key);
+  void recycle(std::vector<double> buffer) { free_.push_back(std::move(buffer)); }
+
+  // The `occurrence`-th meeting of all stages: each enters once with its lanes' times; stage 0 brings the
+  // factor by which jitter stretches the collective.
+  void enter(int occurrence, const std::vector<double>& clock);
+  void set_factor(int occurrence, std::vector<double> factor);
+  struct Meeting {
+    int entered = 0;
+    std::vector<double> start;   // by lane: when the last stage was there
+    std::vector<double> factor;  // empty: 1
+  };
+  // Null until all stages have entered.
+  const Meeting* meeting(int occurrence) const;
+
+ private:
+  int stages_;
+  size_t lanes_;
+  std::map<MessageKey, std::vector<double>> messages_;
+  std::vector<std::vector<double>> free_;
+  std::map<int, Meeting> meetings_;
+};
+
+}  // namespace lockstep::sim

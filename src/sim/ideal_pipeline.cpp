@@ -1,0 +1,39 @@
+#include "sim/ideal_pipeline.hpp"
+
+#include "sim/run_stages.hpp"
+
+namespace lockstep::sim {
+
+double IdealPipeline::bubble_fraction() const {
+  if (window <= 0) return 0;
+  double idle_share = 0;
+  for (const double seconds : busy) idle_share += 1 - seconds / window;
+  return idle_share / static_cast<double>(busy.size());
+}
+
+IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,
+                             const std::vector<StagePaths>& paths) {
+  const LaneGrid grid(1, 1);
+  Exchange exchange(static_cast<int>(programs.size()), 1);
+  std::vector<StageLanes> lanes(programs.size());
+  std::vector<StageRun> runs;
+  runs.reserve(programs.size());
+  for (size_t s = 0; s < programs.size(); ++s) {
+    lanes[s] = {&grid, paths[s], {1.0}, {0}, {0}, nullptr};
+    runs.emplace_back(programs[s], lanes[s], exchange, nullptr);
+  }
+  run_to_end(runs);
+
+  IdealPipeline ideal;
+  PhaseTimes phase;
+  for (const StageRun& run : runs) {
+    for (const PhaseKind kind : {PhaseKind::forward, PhaseKind::backward}) {
+      if (run.phase(kind).any()) phase.add(run.phase(kind).start, run.phase(kind).end);
+    }
+    ideal.busy.push_back(run.pass_seconds());
+  }
+  if (phase.any()) ideal.window = phase.end - phase.start;
+  return ideal;
+}
+
+}  // namespace lockstep::sim

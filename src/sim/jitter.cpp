@@ -1,0 +1,88 @@
+#include "sim/jitter.hpp"
+
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+
+#include "base/philox.hpp"
+
+namespace lockstep::sim {
+
+namespace {
+
+// How many of the 2^32 draws have each sum of four bytes.
+const std::array<double, 1021>& sum_counts() {
+  static const std::array<double, 1021> counts = [] {
+    std::array<double, 1021> out{};
+    std::array<double, 511> two{};
+    for (size_t a = 0; a < 256; ++a) {
+      for (size_t b = 0; b < 256; ++b) two[a + b] += 1;
+    }
+    for (size_t a = 0; a < two.size(); ++a) {
+      for (size_t b = 0; b < two.size(); ++b) out[a + b] += two[a] * two[b];
+    }
+    return out;
+  }();
+  return counts;
+}
+
+struct Moments {
+  double mean = 0;
+  double deviation = 0;
+};
+
+Moments moments(const JitterShape& shape) {
+  double mean = 0, square = 0;
+  for (int32_t sum = 0; sum <= 1020; ++sum) {
+    const double weight = sum_counts()[static_cast<size_t>(sum)] * 0x1p-32;
+    const double factor = shape.of_sum(sum);
+    mean += weight * factor;
+    square += weight * factor * factor;
+  }
+  return {mean, std::sqrt(square - mean * mean)};
+}
+
+}  // namespace
+
+JitterShape::JitterShape(double deviation) {
+  if (!(deviation >= 0 && deviation < 1)) throw std::invalid_argument("jitter must be in [0, 1)");
+  if (deviation == 0) return;
+  // The power stretches wide spreads; a few rounds find the spread that gives the wanted deviation.
+  double spread = deviation;
+  for (int round = 0; round < 40; ++round) {
+    set_spread(spread);
+    spread *= deviation / moments(*this).deviation;
+  }
+}
+
+void JitterShape::set_spread(double spread) {
+  const double sum_deviation = std::sqrt(4 * (256.0 * 256.0 - 1) / 12);
+  slope_ = spread / (16 * sum_deviation);
+  offset_ = 1 - slope_ * 510;
+  scale_ = 1;
+  scale_ = 1 / moments(*this).mean;
+}
+
+LaneKey lane_key(uint64_t seed, int step, int rank) {
+  const PhiloxCounter bits = philox4x32({static_cast<uint32_t>(rank), static_cast<uint32_t>(step), 0, 0},
+                                        philox_key(seed, "op jitter, rank"));
+  return {bits[0], bits[1]};
+}
+
+OpKey op_key(uint32_t op_index) {
+  const PhiloxCounter bits = philox4x32({op_index, 0, 0, 0}, philox_key(0, "op jitter, op"));
+  return {bits[0], bits[1]};
+}
+
+double rank_time_factor(uint64_t seed, int rank, double deviation) {
+  const PhiloxCounter bits =
+      philox4x32({static_cast<uint32_t>(rank), 0, 0, 0}, philox_key(seed, "rank speed"));
+  // Box, Muller, "A Note on the Generation of Random Normal Deviates", 1958.
+  const double radius = std::sqrt(-2 * std::log(uniform_open(bits[0], bits[1])));
+  const double normal = radius * std::cos(2 * std::numbers::pi * uniform_open(bits[2], bits[3]));
+  const double variance = std::log(1 + deviation * deviation);
+  return std::exp(std::sqrt(variance) * normal - variance / 2);
+}
+
+}  // namespace lockstep::sim

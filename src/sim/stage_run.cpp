@@ -1,0 +1,147 @@
+#include "sim/stage_run.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace lockstep::sim {
+
+namespace {
+
+using Kind = parallel::ActionKind;
+
+bool on_tile(Way way) { return way == Way::kernel || way == Way::tp; }
+
+int phase_of(Kind kind) {
+  switch (kind) {
+    case Kind::load_batch:
+      return static_cast<int>(PhaseKind::data);
+    case Kind::forward:
+      return static_cast<int>(PhaseKind::forward);
+    case Kind::backward:
+      return static_cast<int>(PhaseKind::backward);
+    case Kind::gradient_norm:
+    case Kind::optimizer_step:
+    case Kind::gather_parameters:
+      return static_cast<int>(PhaseKind::optimizer);
+    default:
+      return -1;
+  }
+}
+
+double lowest(const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); }
+double highest(const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); }
+
+// Moves every clock on to `until` where that is later, and books the difference.
+void wait_until(std::vector<double>& clock, const std::vector<double>& until, std::vector<double>& booked) {
+  for (size_t i = 0; i < clock.size(); ++i) {
+    const double later = std::max(clock[i], until[i]);
+    booked[i] += later - clock[i];
+    clock[i] = later;
+  }
+}
+
+}  // namespace
+
+void PhaseTimes::add(double from, double to) {
+  start = std::min(start, from);
+  end = std::max(end, to);
+}
+
+StageRun::StageRun(const PricedProgram& program, const StageLanes& lanes, Exchange& exchange,
+                   LaneTracer* tracer)
+    : program_(program), lanes_(lanes), exchange_(exchange), tracer_(tracer), times_(exchange.lanes()) {}
+
+bool StageRun::advance() {
+  bool moved = false;
+  while (!done()) {
+    const PricedAction& action = program_.actions()[at_];
+    if (!begun_) {
+      if (!begin_action(action)) return moved;
+      begun_ = moved = true;
+    }
+    const size_t op_before = op_;
+    const bool complete = run_ops(action);
+    moved = moved || op_ != op_before;
+    if (!complete) return moved;
+    end_action(action);
+    ++at_;
+    op_ = 0;
+    begun_ = false;
+    moved = true;
+  }
+  return moved;
+}
+
+void StageRun::finish() { wait_until(times_.clock, times_.dp_stream, times_.dp); }
+
+std::string StageRun::where() const {
+  return "stage " + std::to_string(program_.stage()) + ", " +
+         parallel::describe(program_.actions()[at_].action);
+}
+
+bool StageRun::begin_action(const PricedAction& action) {
+  const Kind kind = action.action.kind;
+  if (is_receive(kind)) {
+    posted_[{goes_forward(kind), action.action.chunk, action.action.micro_batch}] = &action;
+  }
+  if (is_pass(kind) && !wait_for_message(action)) return false;
+  if (kind == Kind::gradient_norm) wait_for_dp();
+  action_start_ = lowest(times_.clock);
+  first_lane_start_ = times_.clock.front();
+  return true;
+}
+
+bool StageRun::wait_for_message(const PricedAction& pass) {
+  const parallel::Action& a = pass.action;
+  const bool forward = goes_forward(a.kind);
+  const auto receive = posted_.find({forward, a.chunk, a.micro_batch});
+  if (receive == posted_.end()) return true;
+  auto arrival = exchange_.take({program_.stage(), forward, a.chunk, a.micro_batch});
+  if (!arrival.has_value()) return false;
+  wait_until(times_.clock, *arrival, times_.message);
+  if (tracer_ != nullptr) {
+    // A receive takes none of the rank's time: it shows as the moment of arrival.
+    for (size_t i = 0; i < tracer_->lanes().size(); ++i) {
+      const double when = (*arrival)[static_cast<size_t>(tracer_->lanes()[i].lane)];
+      for (const PricedOp& op : *receive->second->ops) tracer_->record(i, when, when, *receive->second, op);
+    }
+  }
+  exchange_.recycle(std::move(*arrival));
+  posted_.erase(receive);
+  return true;
+}
+
+void StageRun::wait_for_dp() { wait_until(times_.clock, times_.dp_stream, times_.dp); }
+
+bool StageRun::run_ops(const PricedAction& action) {
+  const std::vector<PricedOp>& ops = *action.ops;
+  while (op_ < ops.size()) {
+    const PricedOp& op = ops[op_];
+    const OpKey key = op_key(action.first_op + static_cast<uint32_t>(op_));
+    if (on_tile(op.way)) {
+      size_t end = op_;
+      while (end < ops.size() && on_tile(ops[end].way)) ++end;
+      run_on_tiles(action, op_, end);
+      op_ = end;
+      continue;
+    }
+    if (op.way == Way::dp) run_dp(action, op, key);
+    if (op.way == Way::send) send(action, op, key);
+    if (op.way == Way::pp && !run_pp(action, op, key)) return false;
+    ++op_;
+  }
+  return true;
+}
+
+void StageRun::end_action(const PricedAction& action) {
+  const Kind kind = action.action.kind;
+  if (is_pass(kind)) pass_seconds_ += times_.clock.front() - first_lane_start_;
+  const int phase = phase_of(kind);
+  if (phase < 0) return;
+  double end = highest(times_.clock);
+  if (kind == Kind::gather_parameters) end = std::max(end, highest(times_.dp_stream));
+  phases_[static_cast<size_t>(phase)].add(action_start_, end);
+}
+
+}  // namespace lockstep::sim

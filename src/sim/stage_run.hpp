@@ -1,0 +1,122 @@
+// Runs a priced program on the lanes of one pipeline stage. Per rank there is a compute timeline, on which
+// kernels and tensor-parallel collectives follow one another; a send stream; and a data-parallel stream.
+//
+// - A pass whose receive was posted waits until the message has arrived; a receive itself takes no time.
+// - A send starts when its tensor is computed and the rank's send stream is free.
+// - A gradient reduction or parameter gather is queued and goes on beside the computation; it starts when
+// every
+//   rank of its group has queued it and its data-parallel stream is free.
+// - gradient_norm waits for the rank's data-parallel stream; its collectives are waited for one by one.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/exchange.hpp"
+#include "sim/lane_trace.hpp"
+#include "sim/lanes.hpp"
+#include "sim/priced_program.hpp"
+#include "sim/stage_paths.hpp"
+
+namespace lockstep::sim {
+
+// What the lanes of a stage are, by lane.
+struct StageLanes {
+  const LaneGrid* grid = nullptr;
+  StagePaths paths;
+  std::vector<double> time_factor;  // of the rank's kernels
+  std::vector<uint32_t> key_a, key_b;
+  const JitterShape* shape = nullptr;  // null: no jitter
+};
+
+// Seconds by lane.
+struct LaneTimes {
+  explicit LaneTimes(size_t lanes)
+      : clock(lanes),
+        dp_stream(lanes),
+        send_stream(lanes),
+        data(lanes),
+        tp(lanes),
+        message(lanes),
+        pp_meeting(lanes),
+        dp(lanes),
+        optimizer(lanes) {}
+
+  std::vector<double> clock;        // compute timeline; at the end: when the rank is done
+  std::vector<double> dp_stream;    // when it is free
+  std::vector<double> send_stream;  // when it is free
+  // Parts of the time that has passed:
+  std::vector<double> data;        // load_batch
+  std::vector<double> tp;          // tensor-parallel collectives, waiting included
+  std::vector<double> message;     // waiting for pipeline messages
+  std::vector<double> pp_meeting;  // collectives over stages, waiting included
+  std::vector<double> dp;          // waiting for data-parallel collectives
+  std::vector<double> optimizer;   // kernels of gradient_norm and optimizer_step
+};
+
+enum class PhaseKind : uint8_t { data, forward, backward, optimizer };
+inline constexpr int phase_kinds = 4;
+
+struct PhaseTimes {
+  double start = std::numeric_limits<double>::infinity();
+  double end = -std::numeric_limits<double>::infinity();
+  bool any() const { return end >= start; }
+  void add(double from, double to);
+};
+
+class StageRun {
+ public:
+  // All references outlive this. `tracer` may be null.
+  StageRun(const PricedProgram& program, const StageLanes& lanes, Exchange& exchange, LaneTracer* tracer);
+
+  // Runs until the program ends or has to wait for another stage; returns whether anything was done.
+  bool advance();
+  bool done() const { return at_ == program_.actions().size(); }
+  // After the last action: waits for what is still under way.
+  void finish();
+  std::string where() const;  // "stage 3, backward chunk 0 micro-batch 2"
+
+  const LaneTimes& times() const { return times_; }
+  const PhaseTimes& phase(PhaseKind kind) const { return phases_[static_cast<size_t>(kind)]; }
+  double pass_seconds() const { return pass_seconds_; }  // of the first lane, in forward and backward
+
+ private:
+  bool begin_action(const PricedAction& action);
+  bool wait_for_message(const PricedAction& pass);
+  bool run_ops(const PricedAction& action);
+  void end_action(const PricedAction& action);
+
+  void run_on_tiles(const PricedAction& action, size_t begin, size_t end);
+  void run_op(const Tile& tile, const PricedOp& op, OpKey key);
+  void run_dp(const PricedAction& action, const PricedOp& op, OpKey key);
+  bool run_pp(const PricedAction& action, const PricedOp& op, OpKey key);
+  void send(const PricedAction& action, const PricedOp& op, OpKey key);
+  void wait_for_dp();
+
+  TileLanes view(const Tile& tile);
+  double factor(size_t lane, OpKey key) const;
+  std::vector<double>* bucket(parallel::ActionKind kind);
+
+  const PricedProgram& program_;
+  const StageLanes& lanes_;
+  Exchange& exchange_;
+  LaneTracer* tracer_;
+  LaneTimes times_;
+  std::array<PhaseTimes, phase_kinds> phases_;
+
+  size_t at_ = 0;         // action
+  size_t op_ = 0;         // op in it
+  bool begun_ = false;    // the action's waiting is over
+  bool entered_ = false;  // the stage stands at a meeting
+  int meetings_ = 0;
+  double first_lane_start_ = 0;
+  double pass_seconds_ = 0;
+  double action_start_ = 0;                                           // of the earliest lane
+  std::map<std::tuple<bool, int, int>, const PricedAction*> posted_;  // receives: forward, chunk, micro-batch
+};
+
+}  // namespace lockstep::sim

@@ -1,0 +1,91 @@
+#include "sim/step_result.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace lockstep::sim {
+
+namespace {
+
+struct RankSplit {
+  cost::StepSplit split;
+  double finish = 0;
+};
+
+RankSplit split_rank(const LaneTimes& times, size_t lane, double schedule_idle, double seconds) {
+  RankSplit r;
+  r.finish = times.clock[lane];
+  cost::StepSplit& s = r.split;
+  s.data = times.data[lane];
+  s.tp = times.tp[lane];
+  s.optimizer = times.optimizer[lane];
+  s.barrier = seconds - r.finish;
+  const double pipeline = times.message[lane] + times.pp_meeting[lane];
+  const double bubble_in_pipeline = std::min(schedule_idle, pipeline);
+  const double bubble_in_dp = std::min(schedule_idle - bubble_in_pipeline, times.dp[lane]);
+  s.bubble = bubble_in_pipeline + bubble_in_dp;
+  s.pp = pipeline - bubble_in_pipeline;
+  s.dp = times.dp[lane] - bubble_in_dp;
+  s.compute = r.finish - (s.data + s.tp + s.optimizer + pipeline + times.dp[lane]);
+  return r;
+}
+
+// Smallest value that at least `share` of the values do not exceed (nearest rank).
+double percentile(std::vector<double> values, double share) {
+  const double rank = std::ceil(share * static_cast<double>(values.size()));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+std::vector<Phase> phases_of(const std::vector<StageRun>& runs, double first_finish, double seconds) {
+  constexpr std::array<std::string_view, phase_kinds> names = {"data", "forward", "backward", "optimizer"};
+  std::vector<Phase> phases;
+  for (size_t kind = 0; kind < names.size(); ++kind) {
+    PhaseTimes all;
+    for (const StageRun& run : runs) {
+      const PhaseTimes& one = run.phase(static_cast<PhaseKind>(kind));
+      if (one.any()) all.add(one.start, one.end);
+    }
+    if (all.any()) phases.push_back({names[kind], all.start, all.end});
+  }
+  phases.push_back({"barrier", first_finish, seconds});
+  return phases;
+}
+
+}  // namespace
+
+StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, const std::vector<StageRun>& runs,
+                          const IdealPipeline& ideal) {
+  StepResult result;
+  result.ranks = mesh.size();
+  for (const StageRun& run : runs) {
+    for (const double finish : run.times().clock) result.seconds = std::max(result.seconds, finish);
+  }
+  // Sums go over ranks in ascending order, whatever the lanes' order is.
+  std::array<double, cost::StepSplit::names.size()> sums{};
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const parallel::Coordinates c = mesh.coordinates(rank);
+    const RankSplit r =
+        split_rank(runs[static_cast<size_t>(c.pp)].times(), static_cast<size_t>(grid.lane(c.tp, c.dp)),
+                   ideal.idle(c.pp), result.seconds);
+    const auto parts = r.split.values();
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += parts[i];
+    result.finish_seconds.push_back(r.finish);
+    result.kernel_seconds.push_back(r.split.compute + r.split.optimizer + r.split.data);
+  }
+  const double ranks = static_cast<double>(mesh.size());
+  for (double& sum : sums) sum /= ranks;
+  result.split = cost::StepSplit::from(sums);
+
+  const auto slowest = std::max_element(result.kernel_seconds.begin(), result.kernel_seconds.end());
+  result.slowest_rank = static_cast<int>(slowest - result.kernel_seconds.begin());
+  result.seconds_p50 = percentile(result.finish_seconds, 0.5);
+  result.seconds_p99 = percentile(result.finish_seconds, 0.99);
+  result.phases = phases_of(
+      runs, *std::min_element(result.finish_seconds.begin(), result.finish_seconds.end()), result.seconds);
+  return result;
+}
+
+}  // namespace lockstep::sim
