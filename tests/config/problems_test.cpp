@@ -233,6 +233,9 @@ TEST(Problems, SyntaxErrorsHaveLineAndColumn) {
   };
   EXPECT_EQ(syntax("name = \"t\"\nx = = 3\n").rfind("t.toml:2:5: not valid TOML: ", 0), 0u);
   EXPECT_EQ(syntax("a = 1\na = 2\n").rfind("t.toml:2:", 0), 0u);
+  // toml++ 3.3 asserts on this one.
+  EXPECT_EQ(syntax("name = \"t\"\n[ = ]\nx = 1\n"),
+            "t.toml:2:1: not valid TOML: this line cannot be understood");
   std::string deep = "x";
   for (int i = 0; i < 100000; ++i) deep += ".x";
   EXPECT_EQ(syntax("\n" + deep + " = 1\n"), "t.toml:2: a key of too many parts");
