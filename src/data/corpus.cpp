@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <system_error>
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "observe/read_file.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -55,14 +52,13 @@ std::vector<fs::path> list_documents(const fs::path& text) {
 }
 
 std::string read_document(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text;
-  if (in) text.assign(std::istreambuf_iterator<char>(in), {});
-  if (!in.is_open() || in.bad()) {
-    throw UsageError(fmt::format("{}: cannot read the document: {}. Check its permissions.", path.string(),
-                                 std::strerror(errno)));
+  try {
+    return observe::read_file(path);
+  } catch (const std::system_error& error) {
+    throw UsageError(
+        fmt::format("{}: cannot read the document: {}. Check its permissions, or take it out of the folder.",
+                    path.string(), error.code().message()));
   }
-  return text;
 }
 
 std::string without_ending(const std::string& name) {

@@ -23,10 +23,10 @@ struct Corpus {
 };
 
 struct CorpusOptions {
-  std::filesystem::path text;         // a folder of .txt files, taken in order of file name, or one .txt file
-  std::vector<std::string> held_out;  // names of documents, with or without ".txt"
-  int64_t sequence = 0;               // each part must give at least one window of sequence + 1 tokens
-  bool need_held_out = true;          // refuse an empty held-out part
+  std::filesystem::path text{};  // a folder of .txt files, taken in order of file name, or one .txt file
+  std::vector<std::string> held_out{};  // names of documents, with or without ".txt"
+  int64_t sequence = 0;                 // each part must give at least one window of sequence + 1 tokens
+  bool need_held_out = true;            // refuse an empty held-out part
 };
 
 // UsageError, saying what to change, when the text is missing, unreadable or empty, a held-out name is

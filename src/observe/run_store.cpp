@@ -15,7 +15,7 @@ namespace {
 
 constexpr int schema_version = 1;           // kept in PRAGMA user_version
 constexpr int application_id = 0x4C4B5354;  // "LKST", kept in PRAGMA application_id
-constexpr int busy_milliseconds = 5000;
+constexpr int busy_milliseconds = 2000;
 
 constexpr const char* schema = R"(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
-#include <iterator>
-#include <limits>
+#include <system_error>
 #include <type_traits>
 
 #include "base/error.hpp"
 #include "observe/atomic_file.hpp"
+#include "observe/read_file.hpp"
 
 namespace lockstep::observe {
 namespace {
@@ -83,12 +81,11 @@ class Taker {
 };
 
 std::string read_all(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    throw RunError(fmt::format("{}: cannot open the span file: {}", path.string(), std::strerror(errno)));
-  std::string content{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw RunError(fmt::format("{}: cannot read the span file", path.string()));
-  return content;
+  try {
+    return read_file(path);
+  } catch (const std::system_error& error) {
+    throw RunError(fmt::format("{}: cannot read the span file: {}", path.string(), error.code().message()));
+  }
 }
 
 Span take_span(Taker& in, size_t names) {

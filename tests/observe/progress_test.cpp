@@ -73,13 +73,13 @@ Terminal plain_terminal(int columns) {
 
 TEST(ProgressText, ShowsShareAndEta) {
   EXPECT_EQ(progress_text("tiny", 204, 600, 72, plain_terminal(80)),
-            "tiny  [" + std::string(12, '#') + std::string(24, '.') + "]   34%  204/600  eta 0:01:12");
+            "tiny  [" + std::string(13, '#') + std::string(27, '.') + "]   34%  204/600  eta 0:01:12");
   EXPECT_EQ(progress_text("", 1, 4, -1, plain_terminal(30)), "[####............]   25%  1/4");
   EXPECT_EQ(progress_text("tiny", 204, 600, 72, plain_terminal(20)), " 34%  204/600  eta ");
 }
 
 TEST(ProgressText, FitsAnyTerminal) {
-  rc::check("fewer characters than columns, no control characters", [] {
+  EXPECT_TRUE(rc::check("fewer characters than columns, no control characters", [] {
     const Terminal terminal = plain_terminal(*rc::gen::inRange(1, 300));
     const auto title = *rc::gen::arbitrary<std::string>();
     const int64_t total = *rc::gen::inRange<int64_t>(1, 1'000'000'000);
@@ -92,7 +92,7 @@ TEST(ProgressText, FitsAnyTerminal) {
       RC_ASSERT(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
     }
     RC_ASSERT(cells < terminal.columns);
-  });
+  }));
 }
 
 TEST(ProgressText, ColoursOnlyWhenAsked) {

@@ -1,7 +1,9 @@
 #include "observe/run_folder.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <regex>
@@ -79,13 +81,32 @@ TEST(RunFolder, AFailedCreationLeavesNothing) {
   const TemporaryFolder folder;
   write_text(folder / "file", "");
   EXPECT_THROW(RunFolder::create(folder / "file", "tiny", ""), RunError);
-  if (geteuid() != 0) {  // root may write anywhere
-    fs::create_directory(folder / "closed");
-    fs::permissions(folder / "closed", fs::perms::owner_read | fs::perms::owner_exec);
-    EXPECT_THROW(RunFolder::create(folder / "closed", "tiny", ""), RunError);
-    EXPECT_TRUE(fs::is_empty(folder / "closed"));
-  }
   EXPECT_EQ(read_text(folder / "file"), "");
+}
+
+// A file size limit of nothing stands in for a full disk: folders can still be made, run.toml cannot be
+// written.
+TEST(RunFolder, AFullDiskHalfWayLeavesNothing) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "empty");
+  fs::create_directory(folder / "runs");
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{0, 0};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto fails = [](const auto& call) { return !message_of<RunError>(call).empty(); };
+    const bool all = fails([&] { RunFolder::create(folder / "runs", "tiny", "text"); }) &&
+                     fails([&] { RunFolder::create_at(folder / "new", "text"); }) &&
+                     fails([&] { RunFolder::create_at(folder / "empty", "text"); });
+    _exit(all ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"empty", "runs"}));
+  EXPECT_TRUE(fs::is_empty(folder / "runs"));
+  EXPECT_TRUE(fs::is_empty(folder / "empty"));
 }
 
 TEST(RunFolder, OpensOnlyRunFolders) {

@@ -44,7 +44,7 @@ rc::Gen<double> any_double() {
 }
 
 TEST(WorkerMessage, StepsComeBackExactly) {
-  rc::check("all fields of a step", [] {
+  EXPECT_TRUE(rc::check("all fields of a step", [] {
     StepRecord r;
     for (int64_t* field : {&r.step, &r.steps, &r.tokens, &r.memory_bytes})
       *field = *rc::gen::arbitrary<int64_t>();
@@ -57,7 +57,7 @@ TEST(WorkerMessage, StepsComeBackExactly) {
     RC_ASSERT(same(back.loss, r.loss) && same(back.grad_norm, r.grad_norm) && same(back.lr, r.lr));
     RC_ASSERT(same(back.seconds, r.seconds) && same(back.tokens_per_second, r.tokens_per_second));
     RC_ASSERT(same(back.tflops, r.tflops) && same(back.mfu, r.mfu) && same(back.eta_seconds, r.eta_seconds));
-  });
+  }));
 }
 
 TEST(WorkerMessage, SpecialNumbersComeBack) {
@@ -70,17 +70,18 @@ TEST(WorkerMessage, SpecialNumbersComeBack) {
 }
 
 TEST(WorkerMessage, TheOthersComeBack) {
-  rc::check("ready, evaluation, final and error", [](int rank, int64_t step, uint64_t high, uint64_t low) {
-    RC_ASSERT(through(ReadyMessage{rank}).rank == rank);
-    const double loss = *any_double();
-    const EvaluationMessage evaluation = through(EvaluationMessage{step, loss, step});
-    RC_ASSERT(evaluation.step == step && evaluation.tokens == step && same(evaluation.loss, loss));
-    const FinalMessage last = through(FinalMessage{{high, low}, loss});
-    RC_ASSERT(last.weights_hash[0] == high && last.weights_hash[1] == low && same(last.eval_loss, loss));
-    const auto text = *rc::gen::container<std::string>(rc::gen::inRange<char>(0, 127));
-    const ErrorMessage error = through(ErrorMessage{rank, text});
-    RC_ASSERT(error.rank == rank && error.text == text);
-  });
+  EXPECT_TRUE(rc::check(
+      "ready, evaluation, final and error", [](int rank, int64_t step, uint64_t high, uint64_t low) {
+        RC_ASSERT(through(ReadyMessage{rank}).rank == rank);
+        const double loss = *any_double();
+        const EvaluationMessage evaluation = through(EvaluationMessage{step, loss, step});
+        RC_ASSERT(evaluation.step == step && evaluation.tokens == step && same(evaluation.loss, loss));
+        const FinalMessage last = through(FinalMessage{{high, low}, loss});
+        RC_ASSERT(last.weights_hash[0] == high && last.weights_hash[1] == low && same(last.eval_loss, loss));
+        const auto text = *rc::gen::container<std::string>(rc::gen::inRange<char>(0, 127));
+        const ErrorMessage error = through(ErrorMessage{rank, text});
+        RC_ASSERT(error.rank == rank && error.text == text);
+      }));
 }
 
 TEST(WorkerMessage, IsPlainJson) {
@@ -136,7 +137,7 @@ TEST(WorkerMessage, OtherLinesAreRefused) {
 }
 
 TEST(LineReader, CutsAnyPiecesIntoTheSameLines) {
-  rc::check("lines do not depend on the pieces", [] {
+  EXPECT_TRUE(rc::check("lines do not depend on the pieces", [] {
     const auto lines = *rc::gen::arbitrary<std::vector<std::string>>();
     std::vector<std::string> expected;
     std::string bytes;
@@ -159,7 +160,7 @@ TEST(LineReader, CutsAnyPiecesIntoTheSameLines) {
     while (const auto line = reader.next()) got.push_back(*line);
     RC_ASSERT(got == expected);
     RC_ASSERT(reader.unfinished() == rest);
-  });
+  }));
 }
 
 TEST(LineReader, RefusesOversizeLines) {
