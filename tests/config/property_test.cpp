@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "config/schema.hpp"
+#include "config/toml_source.hpp"
 #include "support.hpp"
 
 namespace lockstep::config {
@@ -159,6 +160,7 @@ void check_that_fixes_work(const std::vector<std::string>& overrides, int& fixes
     ++fixes;
     std::vector<std::string> with_fix = overrides;
     with_fix.push_back(problem.fix_key + "=" + problem.fix);
+    RC_ASSERT(check_value(*find_key(problem.fix_key), parse_override(with_fix.back()).value).rule == "");
     for (const Problem& left : examine_tiny(with_fix).problems) {
       if (kind_of(left) == kind_of(problem)) {
         RC_FAIL("with the proposed value:\n" + to_string(problem) + "\nstill:\n" + to_string(left));
