@@ -18,6 +18,13 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+// How fast a death must end a wait; sanitizers slow what runs before the wait down.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr auto patience = 1000ms;
+#else
+constexpr auto patience = 100ms;
+#endif
+
 void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
@@ -142,7 +149,7 @@ TEST(Failure, ADeathEndsEveryWaitEverywhereAtOnce) {
       false);
   for (size_t r = 0; r < 4; ++r) {
     expect_contains(errors[r], "global rank 4 died (out of memory)");
-    EXPECT_LT(took[r], 100ms);
+    EXPECT_LT(took[r], patience);
     EXPECT_GT(took[r], 0ms);
   }
 }
@@ -180,7 +187,7 @@ TEST(Failure, AKilledProcessEndsTheOthersCollective) {
       group->all_reduce(data.data(), data.size(), DataType::f32);
     }
   });
-  EXPECT_EQ(errors[2], "signal 9");
+  EXPECT_EQ(errors[2], "killed by signal 9");
   for (const size_t r : {0, 1, 3}) {
     expect_contains(errors[r], "global rank 2 died (killed by signal 9); this ended all_reduce #");
     expect_contains(errors[r], "of group 'dp' [0 1 2 3]");

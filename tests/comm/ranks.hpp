@@ -16,8 +16,7 @@ using RankBody = std::function<void(World&)>;
 // `abort_on_error`.
 std::vector<std::string> run_threads(int ranks, const RankBody& body, bool abort_on_error = true);
 
-// The same with processes: their messages come back through a pipe. A process that was killed says "signal
-// N", and the parent marks it dead, as a launcher does.
+// The same with processes, see comm/process_ranks.hpp.
 std::vector<std::string> run_processes(int ranks, const RankBody& body);
 
 // All ranks of a world of n.

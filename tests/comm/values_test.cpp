@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "base/philox.hpp"
 #include "ranks.hpp"
@@ -29,24 +30,32 @@ std::vector<T> brought(int rank, size_t n) {
   return values;
 }
 
+// What all ranks bring and what must come of it, from plain loops; made once, before the ranks start.
 template <class T>
-T sum_of(int ranks, size_t i) {
-  if constexpr (std::is_integral_v<T>) {
-    uint64_t sum = 0;
-    for (int r = 0; r < ranks; ++r) sum += static_cast<uint64_t>(element<T>(r, i));
-    return static_cast<T>(sum);
-  } else {
-    T sum = element<T>(0, i);
-    for (int r = 1; r < ranks; ++r) sum = sum + element<T>(r, i);
-    return sum;
+struct Truth {
+  std::vector<std::vector<T>> brought;
+  std::vector<T> sum, most;
+
+  Truth(int ranks, size_t n) {
+    for (int r = 0; r < ranks; ++r) {
+      brought.push_back(comm::test::brought<T>(r, n));
+      const std::vector<T>& more = brought.back();
+      if (r == 0) sum = most = more;
+      for (size_t i = 0; r > 0 && i < n; ++i) {
+        if constexpr (std::is_integral_v<T>)
+          sum[i] = static_cast<T>(static_cast<uint64_t>(sum[i]) + static_cast<uint64_t>(more[i]));
+        else
+          sum[i] = sum[i] + more[i];
+        most[i] = std::max(most[i], more[i]);
+      }
+    }
   }
-}
+};
 
 template <class T>
-T max_of(int ranks, size_t i) {
-  T most = element<T>(0, i);
-  for (int r = 1; r < ranks; ++r) most = std::max(most, element<T>(r, i));
-  return most;
+std::vector<T> part_of(const std::vector<T>& values, size_t begin, size_t n) {
+  const auto from = values.begin() + static_cast<std::ptrdiff_t>(begin);
+  return {from, from + static_cast<std::ptrdiff_t>(n)};
 }
 
 template <class T>
@@ -59,79 +68,83 @@ void same(const std::vector<T>& got, const std::vector<T>& expected, const std::
 }
 
 template <class T>
-void check_values(World& world, DataType type, size_t n) {
+void check_values(World& world, DataType type, const Truth<T>& truth) {
   const auto group = world.group("g", everyone(world.size()));
-  const int me = world.rank(), ranks = world.size();
-  const auto parts = static_cast<size_t>(ranks);
-  std::vector<T> sum(n * parts), most(n * parts), gathered;
-  for (size_t i = 0; i < n * parts; ++i) sum[i] = sum_of<T>(ranks, i), most[i] = max_of<T>(ranks, i);
-
-  const std::vector<T> mine = brought<T>(me, n * parts);
+  const auto me = static_cast<size_t>(world.rank()), parts = static_cast<size_t>(world.size());
+  const size_t total = truth.sum.size(), n = total / parts;
+  const std::vector<T>& mine = truth.brought[me];
   for (const bool async : {false, true}) {
-    std::vector<T> all = mine;
     const auto run = [&](auto blocking, auto asynchronous) {
       if (async)
         asynchronous().wait();
       else
         blocking();
     };
-    run([&] { group->all_reduce(all.data(), n * parts, type); },
-        [&] { return group->all_reduce_async(all.data(), n * parts, type); });
-    same(all, sum, "all_reduce sum");
+    std::vector<T> all = mine;
+    run([&] { group->all_reduce(all.data(), total, type); },
+        [&] { return group->all_reduce_async(all.data(), total, type); });
+    same(all, truth.sum, "all_reduce sum");
     all = mine;
-    run([&] { group->all_reduce(all.data(), n * parts, type, ReduceOp::max); },
-        [&] { return group->all_reduce_async(all.data(), n * parts, type, ReduceOp::max); });
-    same(all, most, "all_reduce max");
+    run([&] { group->all_reduce(all.data(), total, type, ReduceOp::max); },
+        [&] { return group->all_reduce_async(all.data(), total, type, ReduceOp::max); });
+    same(all, truth.most, "all_reduce max");
 
     std::vector<T> part(n);
     run([&] { group->reduce_scatter(mine.data(), part.data(), n, type); },
         [&] { return group->reduce_scatter_async(mine.data(), part.data(), n, type); });
-    const auto from = static_cast<std::ptrdiff_t>(n) * me;
-    same(part, {sum.begin() + from, sum.begin() + from + static_cast<std::ptrdiff_t>(n)}, "reduce_scatter");
+    same(part, part_of(truth.sum, n * me, n), "reduce_scatter");
 
-    std::vector<T> gathered_all(n * parts), expected;
-    for (int r = 0; r < ranks; ++r)
-      for (size_t i = 0; i < n; ++i) expected.push_back(element<T>(r, i));
-    run([&] { group->all_gather(mine.data(), gathered_all.data(), n, type); },
-        [&] { return group->all_gather_async(mine.data(), gathered_all.data(), n, type); });
-    same(gathered_all, expected, "all_gather");
+    std::vector<T> gathered(total), expected;
+    for (const auto& values : truth.brought)
+      expected.insert(expected.end(), values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
+    run([&] { group->all_gather(mine.data(), gathered.data(), n, type); },
+        [&] { return group->all_gather_async(mine.data(), gathered.data(), n, type); });
+    same(gathered, expected, "all_gather");
 
-    for (int root = 0; root < ranks; ++root) {
-      std::vector<T> data = brought<T>(me, n);
-      run([&] { group->broadcast(data.data(), n, type, root); },
-          [&] { return group->broadcast_async(data.data(), n, type, root); });
-      same(data, brought<T>(root, n), "broadcast");
+    for (size_t root = 0; root < parts; ++root) {
+      std::vector<T> data = part_of(mine, 0, n);
+      run([&] { group->broadcast(data.data(), n, type, static_cast<int>(root)); },
+          [&] { return group->broadcast_async(data.data(), n, type, static_cast<int>(root)); });
+      same(data, part_of(truth.brought[root], 0, n), "broadcast");
     }
     run([&] { group->barrier(); }, [&] { return group->barrier_async(); });
   }
 }
 
-void check_types(World& world, size_t n) {
-  check_values<float>(world, DataType::f32, n);
-  check_values<double>(world, DataType::f64, n);
-  check_values<int64_t>(world, DataType::i64, n);
-  check_values<int32_t>(world, DataType::i32, n);
-  check_values<uint8_t>(world, DataType::u8, n);
+using Launch = std::function<std::vector<std::string>(const RankBody&)>;
+
+template <class T>
+void expect_values(int ranks, DataType type, size_t n, const Launch& launch) {
+  const Truth<T> truth(ranks, n * static_cast<size_t>(ranks));
+  expect_no_errors(launch([&](World& world) { check_values<T>(world, type, truth); }));
+}
+
+void expect_all_types(int ranks, size_t n, const Launch& launch) {
+  expect_values<float>(ranks, DataType::f32, n, launch);
+  expect_values<double>(ranks, DataType::f64, n, launch);
+  expect_values<int64_t>(ranks, DataType::i64, n, launch);
+  expect_values<int32_t>(ranks, DataType::i32, n, launch);
+  expect_values<uint8_t>(ranks, DataType::u8, n, launch);
 }
 
 class Values : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Values, testing::Values(1, 2, 3, 5, 8));
 
 TEST_P(Values, OfThreadsMatchPlainLoops) {
-  for (const size_t n : {0, 1, 3, 64, 1000, 4097})
-    expect_no_errors(run_threads(GetParam(), [&](World& world) { check_types(world, n); }));
+  const auto launch = [](const RankBody& body) { return run_threads(GetParam(), body); };
+  for (const size_t n : {0, 1, 3, 64, 1000, 4097}) expect_all_types(GetParam(), n, launch);
 }
 
 TEST_P(Values, OfProcessesMatchPlainLoops) {
-  for (const size_t n : {0, 1, 17, 1025})
-    expect_no_errors(run_processes(GetParam(), [&](World& world) { check_types(world, n); }));
+  const auto launch = [](const RankBody& body) { return run_processes(GetParam(), body); };
+  for (const size_t n : {0, 1, 17, 1025}) expect_all_types(GetParam(), n, launch);
 }
 
 // Crosses every limit between one round and many, with lengths that no piece divides.
 TEST_P(Values, OfLargeBuffersMatchPlainLoops) {
+  const auto launch = [](const RankBody& body) { return run_processes(GetParam(), body); };
   for (const size_t n : {size_t{40'001}, size_t{131'072}, size_t{300'007}})
-    expect_no_errors(
-        run_processes(GetParam(), [&](World& world) { check_values<float>(world, DataType::f32, n); }));
+    expect_values<float>(GetParam(), DataType::f32, n, launch);
 }
 
 TEST(Values, InputMayBeItsSlotOfTheOutput) {
@@ -139,6 +152,7 @@ TEST(Values, InputMayBeItsSlotOfTheOutput) {
     const auto group = world.group("g", everyone(3));
     const auto me = static_cast<size_t>(world.rank());
     for (const size_t n : {size_t{5}, size_t{200'001}}) {
+      const Truth<float> truth(3, 3 * n);
       std::vector<float> gathered(3 * n), expected;
       for (int r = 0; r < 3; ++r)
         for (size_t i = 0; i < n; ++i) expected.push_back(element<float>(r, i));
@@ -149,9 +163,7 @@ TEST(Values, InputMayBeItsSlotOfTheOutput) {
 
       std::vector<float> scattered = brought<float>(world.rank(), 3 * n);
       group->reduce_scatter(scattered.data(), scattered.data() + me * n, n, DataType::f32);
-      for (size_t i = 0; i < n; ++i)
-        if (scattered[me * n + i] != sum_of<float>(3, me * n + i))
-          throw std::runtime_error("reduce_scatter in place");
+      same(part_of(scattered, me * n, n), part_of(truth.sum, me * n, n), "reduce_scatter in place");
     }
   }));
 }
