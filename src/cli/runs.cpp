@@ -1,0 +1,157 @@
+// lockstep runs, lockstep runs export RUN
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "cli/commands.hpp"
+#include "cli/flags.hpp"
+#include "cli/output.hpp"
+#include "observe/run_folder.hpp"
+#include "observe/run_store.hpp"
+#include "resilience/run_lock.hpp"
+
+namespace lockstep::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunRow {
+  std::string folder, name, state;
+  int64_t steps_done = 0, steps = 0;
+  double last_loss = std::nan("");
+  std::string eval_loss;  // empty: none
+};
+
+RunRow read_row(const fs::path& folder) {
+  const observe::RunStore store = observe::RunStore::open(folder / "run.db");
+  RunRow row;
+  row.folder = folder.string();
+  row.name = store.meta("name").value_or("");
+  row.state = store.meta("state").value_or("unknown");
+  // A launcher that was killed could not write its end down.
+  if (row.state == "running" && !resilience::RunLock::held(folder)) row.state = "killed";
+  const auto steps = store.steps();
+  row.steps_done = steps.empty() ? 0 : steps.back().step;
+  row.steps = std::stoll(store.meta("steps").value_or("0"));
+  if (!steps.empty()) row.last_loss = steps.back().loss;
+  row.eval_loss = store.meta("eval_loss").value_or("");
+  return row;
+}
+
+std::vector<fs::path> run_folders(const fs::path& parent) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(parent, error)) {
+    if (fs::is_regular_file(entry.path() / "run.db", error)) out.push_back(entry.path());
+  }
+  // Time of the folder's start, as its run file was written then and never again.
+  std::sort(out.begin(), out.end(), [](const fs::path& a, const fs::path& b) {
+    std::error_code ignored;
+    const auto ta = fs::last_write_time(a / "run.toml", ignored),
+               tb = fs::last_write_time(b / "run.toml", ignored);
+    return ta != tb ? ta < tb : a < b;
+  });
+  return out;
+}
+
+std::string short_number(double value) { return std::isnan(value) ? "-" : fmt::format("{:.4f}", value); }
+
+void print_table(const std::vector<RunRow>& rows, const std::string& parent) {
+  if (rows.empty()) {
+    print(fmt::format("no runs in {}; `lockstep train configs/tiny.toml` makes one\n", parent));
+    return;
+  }
+  size_t width = 6;
+  for (const RunRow& row : rows) width = std::max(width, row.folder.size());
+  std::string text = fmt::format("{:<{}}  {:<11}  {:>13}  {:>9}  {:>9}\n", "folder", width, "state", "steps",
+                                 "loss", "held-out");
+  for (const RunRow& row : rows) {
+    text += fmt::format("{:<{}}  {:<11}  {:>13}  {:>9}  {:>9}\n", row.folder, width, row.state,
+                        fmt::format("{}/{}", row.steps_done, row.steps), short_number(row.last_loss),
+                        row.eval_loss.empty() ? "-" : short_number(std::stod(row.eval_loss)));
+  }
+  print(text);
+}
+
+Json rows_json(const std::vector<RunRow>& rows) {
+  Json out = Json::array();
+  for (const RunRow& row : rows) {
+    Json one = {{"run_directory", row.folder},
+                {"name", row.name},
+                {"state", row.state},
+                {"steps_done", row.steps_done},
+                {"steps", row.steps}};
+    one["last_loss"] = row.last_loss;  // NaN prints as null
+    one["eval_loss"] = row.eval_loss.empty() ? Json() : Json(std::stod(row.eval_loss));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Json step_json(const observe::StepRecord& r) {
+  return {{"step", r.step},
+          {"loss", r.loss},
+          {"grad_norm", r.grad_norm},
+          {"lr", r.lr},
+          {"tokens", r.tokens},
+          {"seconds", r.seconds},
+          {"memory_bytes", r.memory_bytes},
+          {"tokens_per_second", r.tokens_per_second},
+          {"tflops", r.tflops},
+          {"mfu", r.mfu}};
+}
+
+}  // namespace
+
+int runs(const Arguments& arguments) {
+  std::string parent = "runs";
+  bool json = false;
+  Flags flags("runs", "lockstep runs --dir runs");
+  flags.text(parent, "--dir", "DIR", "the folder that holds the run folders")
+      .toggle(json, "--json", "one JSON document on standard output");
+  if (!flags.parse(arguments)) return exit_ok;
+  std::vector<RunRow> rows;
+  for (const fs::path& folder : run_folders(parent)) rows.push_back(read_row(folder));
+  if (json) {
+    print_json(rows_json(rows));
+  } else {
+    print_table(rows, parent);
+  }
+  return exit_ok;
+}
+
+int runs_export(const Arguments& arguments) {
+  std::string folder;
+  bool json = false;
+  Flags flags("runs export", "lockstep runs export runs/tiny-20261129-142205-3fa2c1 > steps.csv");
+  flags.required(folder, "RUN", "a run folder").toggle(json, "--json", "a JSON list instead of CSV");
+  if (!flags.parse(arguments)) return exit_ok;
+  const auto store = observe::RunStore::open(observe::RunFolder::open(folder).database());
+  Json list = Json::array();
+  for (const observe::StepRecord& record : store.steps()) list.push_back(step_json(record));
+  if (json) {
+    print_json(list);
+    return exit_ok;
+  }
+  // Headed by the names of the JSON; doubles read back exactly.
+  const Json names = step_json({});
+  std::string line;
+  for (const auto& [name, value] : names.items()) line += (line.empty() ? "" : ",") + name;
+  print(line + "\n");
+  for (const Json& record : list) {
+    line.clear();
+    for (const auto& [name, value] : record.items()) {
+      const bool nan = value.is_number_float() && std::isnan(value.get<double>());
+      line += (line.empty() ? "" : ",") + (nan ? "" : value.dump());
+    }
+    print(line + "\n");
+  }
+  return exit_ok;
+}
+
+}  // namespace lockstep::cli

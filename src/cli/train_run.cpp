@@ -1,0 +1,195 @@
+#include "cli/train_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "cli/output.hpp"
+#include "observe/chrome_trace.hpp"
+#include "observe/span.hpp"
+#include "parallel/mesh.hpp"
+
+namespace lockstep::cli {
+
+namespace {
+
+constexpr int64_t first_steady_step = 4;  // earlier ones warm caches up
+
+std::string process_name(const parallel::Mesh& mesh, int rank) {
+  const parallel::Coordinates c = mesh.coordinates(rank);
+  return fmt::format("rank {}  tp{} pp{} dp{}", rank, c.tp, c.pp, c.dp);
+}
+
+}  // namespace
+
+TrainRun::TrainRun(const config::RunFile& run, observe::RunFolder folder, std::FILE* out)
+    : run_(run),
+      folder_(std::move(folder)),
+      lock_(folder_.path()),
+      out_(out),
+      store_(observe::RunStore::create(folder_.database())),
+      progress_(out, observe::detect_terminal(fileno(out)), run.name, run.train.steps) {
+  store_.set_meta("name", run.name);
+  store_.set_meta("steps", std::to_string(run.train.steps));
+  store_.set_meta("state", "running");
+}
+
+resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
+  event("start", -1, fmt::format("{} workers", run_.parallel.world_size()));
+  resilience::LaunchEnd end;
+  try {
+    end = launch_workers(worker);
+    progress_.finish();
+  } catch (const std::exception& error) {
+    store_.set_meta("state", "failed");
+    event("error", -1, error.what());
+    throw;
+  }
+  switch (end.kind) {
+    case resilience::LaunchEnd::Kind::finished:
+      merge_trace();
+      store_.set_meta("state", "finished");
+      break;
+    case resilience::LaunchEnd::Kind::interrupted:
+      store_.set_meta("state", "interrupted");
+      event("interrupted", -1, end.text);
+      log(fmt::format("{} after step {} of {}; {}", end.text, steps_.empty() ? 0 : steps_.back().step,
+                      run_.train.steps, kept()));
+      break;
+    case resilience::LaunchEnd::Kind::failed:
+      store_.set_meta("state", "failed");
+      event("error", end.rank, end.text);
+      throw RunError(fmt::format("the run failed after step {} of {}: {}\n{}",
+                                 steps_.empty() ? 0 : steps_.back().step, run_.train.steps, end.text,
+                                 kept()));
+  }
+  return end;
+}
+
+resilience::LaunchEnd TrainRun::launch_workers(const std::filesystem::path& worker) {
+  resilience::LaunchPlan plan;
+  plan.worker = worker;
+  plan.run_folder = folder_.path();
+  plan.world_size = static_cast<int>(run_.parallel.world_size());
+  resilience::LaunchListener listener;
+  listener.started = [this](int rank, pid_t pid) { event("worker", rank, fmt::format("pid {}", pid)); };
+  listener.message = [this](int rank, const observe::WorkerMessage& message) { take(rank, message); };
+  return launch(plan, listener);
+}
+
+void TrainRun::take(int rank, const observe::WorkerMessage& message) {
+  if (std::holds_alternative<observe::ReadyMessage>(message)) {
+    if (++ready_ == run_.parallel.world_size()) event("ready", -1, "all workers");
+  } else if (const auto* step = std::get_if<observe::StepRecord>(&message)) {
+    take_step(*step);
+  } else if (const auto* evaluation = std::get_if<observe::EvaluationMessage>(&message)) {
+    event("evaluation", rank,
+          fmt::format("step {} loss {} over {} tokens", evaluation->step, evaluation->loss,
+                      evaluation->tokens));
+  } else if (const auto* final = std::get_if<observe::FinalMessage>(&message)) {
+    final_ = *final;
+    store_.set_meta("eval_loss", fmt::format("{}", final->eval_loss));
+    store_.set_meta("weights_hash", observe::hash_text(final->weights_hash));
+  } else if (const auto* error = std::get_if<observe::ErrorMessage>(&message)) {
+    event("error", rank, error->text);
+  }
+}
+
+void TrainRun::take_step(const observe::StepRecord& record) {
+  steps_.push_back(record);
+  store_.append_step(record);
+  show(observe::step_line(record));
+  progress_.update(record.step, record.eta_seconds);
+}
+
+void TrainRun::show(const std::string& line) {
+  progress_.line(line);
+  if (std::ferror(out_) != 0) {
+    throw RunError(fmt::format("stopped, because the step lines cannot be written: {}\n{}",
+                               std::strerror(errno), kept()));
+  }
+}
+
+void TrainRun::event(const std::string& kind, int rank, const std::string& text) {
+  store_.append_event({observe::unix_seconds(), kind, rank, text});
+}
+
+// One trace of all workers' span files, times from the first span on.
+void TrainRun::merge_trace() {
+  if (run_.train.trace_steps == 0 || run_.train.trace_first_step > run_.train.steps) return;
+  std::vector<observe::SpanFile> files;
+  int64_t origin = std::numeric_limits<int64_t>::max();
+  for (int rank = 0; rank < run_.parallel.world_size(); ++rank) {
+    files.push_back(observe::load_spans(folder_.trace() / fmt::format("rank-{}.spans", rank)));
+    for (const observe::Span& span : files.back().spans) origin = std::min(origin, span.start_ns);
+  }
+  const parallel::Mesh mesh(run_.parallel);
+  observe::ChromeTraceWriter writer(folder_.trace() / "trace.json", origin);
+  for (const observe::SpanFile& file : files) {
+    writer.process(file.rank, process_name(mesh, file.rank));
+    observe::write_spans(writer, file);
+  }
+  writer.close();
+  traced_ = true;
+}
+
+std::string TrainRun::kept() const {
+  return fmt::format("  kept in {}: run.db with every step up to there", folder_.path().string());
+}
+
+double TrainRun::tokens_per_second() const {
+  std::vector<double> values;
+  for (const observe::StepRecord& record : steps_) {
+    if (record.step >= first_steady_step) values.push_back(record.tokens_per_second);
+  }
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// `tokens_per_second` is null when there are fewer than four steps.
+Json TrainRun::result() const {
+  Json out;
+  out["steps"] = steps_.back().step;
+  out["first_loss"] = steps_.front().loss;
+  out["last_loss"] = steps_.back().loss;
+  out["eval_loss"] = final_->eval_loss;
+  out["weights_hash"] = observe::hash_text(final_->weights_hash);
+  out["tokens_per_second"] = tokens_per_second();
+  out["restarts"] = 0;
+  out["run_directory"] = folder_.path().string();
+  return out;
+}
+
+std::string TrainRun::summary() const {
+  const std::string folder = folder_.path().string();
+  std::string text =
+      fmt::format("\nheld-out loss {:.4f}  training loss {:.4f} to {:.4f} nats a token (measured)\n",
+                  final_->eval_loss, steps_.front().loss, steps_.back().loss);
+  text += fmt::format("weights_hash {}", observe::hash_text(final_->weights_hash));
+  if (const double rate = tokens_per_second(); std::isfinite(rate)) {
+    text += fmt::format("  {} tokens/s, median after step 3",
+                        format_thousands(static_cast<int64_t>(std::llround(rate))));
+  }
+  text += fmt::format("\n\n{}\n  run.toml          the run file, resolved\n", folder);
+  text += "  run.db            every step and event (SQLite)\n";
+  if (traced_) {
+    text +=
+        fmt::format("  trace/trace.json  steps {} to {} of every worker, for chrome://tracing or Perfetto\n",
+                    run_.train.trace_first_step,
+                    std::min(run_.train.trace_first_step + run_.train.trace_steps - 1, run_.train.steps));
+  }
+  text += fmt::format("\nnext:\n  lockstep runs export {}   every step as CSV\n", folder);
+  text += fmt::format("  lockstep simulate {}/run.toml   the same program, modelled\n", folder);
+  return text;
+}
+
+}  // namespace lockstep::cli
