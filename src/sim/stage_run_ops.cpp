@@ -54,12 +54,19 @@ void StageRun::run_on_tiles(const PricedAction& action, size_t begin, size_t end
   if (booked != nullptr) {
     for (size_t i = 0; i < booked->size(); ++i) kernels_before.push_back(times_.clock[i] - times_.tp[i]);
   }
+  // Keys once an op, not once a tile and op.
+  std::vector<OpKey> keys(end - begin);
+  if (lanes_.shape != nullptr) {
+    for (size_t i = begin; i < end; ++i) {
+      keys[i - begin] = op_key(action.first_op + static_cast<uint32_t>(i));
+    }
+  }
   for (const Tile& tile : lanes_.grid->tiles()) {
     const int last = tile.first_lane + lanes_.grid->tp() * tile.width;
     for (size_t i = begin; i < end; ++i) {
       const PricedOp& op = (*action.ops)[i];
       if (tracer_ != nullptr) tracer_->before(times_.clock, tile.first_lane, last);
-      run_op(tile, op, op_key(action.first_op + static_cast<uint32_t>(i)));
+      run_op(tile, op, keys[i - begin]);
       if (tracer_ != nullptr) tracer_->after(times_.clock, tile.first_lane, last, action, op);
     }
   }
