@@ -1,0 +1,125 @@
+// The fast simulator against the plain event-queue one.
+#include <gtest/gtest.h>
+
+#include "sim/drawn_layouts.hpp"
+#include "sim/reference_simulator.hpp"
+
+namespace lockstep::tests {
+namespace {
+
+std::string describe(const config::RunFile& run) {
+  const auto& p = run.parallel;
+  return "tp" + std::to_string(p.tp) + " pp" + std::to_string(p.pp) + " dp" + std::to_string(p.dp) + " V" +
+         std::to_string(p.virtual_stages) + " m" + std::to_string(run.micro_batches()) + " layers" +
+         std::to_string(run.model.layers) + " less" + std::to_string(p.first_stage_less_layers) + "," +
+         std::to_string(p.last_stage_less_layers) + " node" + std::to_string(run.cluster.gpus_per_node);
+}
+
+// Idle time of each stage by the schedule alone, and the bubble's share, from the plain simulator.
+struct Idle {
+  std::vector<double> by_stage;
+  double share = 0;
+};
+Idle idle_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+             Communication communication) {
+  sim::StepOptions none;
+  none.jitter = false;
+  const ReferenceResult r = reference_step(layout, programs, none, communication);
+  double first = 1e300, last = 0;
+  for (const ReferenceRank& rank : r.ranks) {
+    first = std::min(first, rank.first_forward);
+    last = std::max(last, rank.last_backward);
+  }
+  Idle idle;
+  for (int s = 0; s < layout.stages(); ++s) {
+    const double busy = r.ranks[static_cast<size_t>(layout.mesh().rank({0, 0, s, 0}))].passes;
+    idle.by_stage.push_back(last - first - busy);
+    idle.share += (1 - busy / (last - first)) / layout.stages();
+  }
+  return idle;
+}
+
+void expect_close(double a, double b, double scale, const std::string& what) {
+  EXPECT_NEAR(a, b, 1e-9 * scale) << what;
+}
+
+void compare(const config::RunFile& run, const sim::StepOptions& options, bool uniform_tp) {
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  const sim::StepResult fast = sim::simulate_step(layout, programs, options);
+  const ReferenceResult plain = reference_step(layout, programs, options, Communication::all);
+  const double scale = plain.seconds;
+
+  expect_close(fast.seconds, plain.seconds, scale, "step");
+  EXPECT_EQ(fast.ops, plain.ops);
+  const Idle idle = idle_of(layout, programs, Communication::tp_only);
+  cost::StepSplit sums;
+  for (size_t i = 0; i < plain.ranks.size(); ++i) {
+    const ReferenceRank& r = plain.ranks[i];
+    expect_close(fast.finish_seconds[i], r.finish, scale, "finish of rank " + std::to_string(i));
+    const double pipeline = r.message + r.pp_meeting;
+    const double budget =
+        idle.by_stage[static_cast<size_t>(layout.mesh().coordinates(static_cast<int>(i)).pp)];
+    const double bubble = std::min(budget, pipeline + r.dp);
+    sums.bubble += bubble;
+    sums.pp += std::max(0.0, pipeline - budget);
+    sums.dp += r.dp - (bubble - std::min(budget, pipeline));
+    sums.tp += r.tp;
+    sums.data += r.data;
+    sums.optimizer += r.optimizer;
+    sums.barrier += plain.seconds - r.finish;
+  }
+  const double n = static_cast<double>(plain.ranks.size());
+  expect_close(fast.split.tp, sums.tp / n, scale, "tp");
+  expect_close(fast.split.data, sums.data / n, scale, "data");
+  expect_close(fast.split.optimizer, sums.optimizer / n, scale, "optimizer");
+  expect_close(fast.split.barrier, sums.barrier / n, scale, "barrier");
+  if (uniform_tp) {
+    expect_close(fast.split.bubble, sums.bubble / n, scale, "bubble");
+    expect_close(fast.split.pp, sums.pp / n, scale, "pp");
+    expect_close(fast.split.dp, sums.dp / n, scale, "dp");
+  }
+  expect_close(fast.bubble_fraction, idle_of(layout, programs, Communication::none).share, 1, "bubble share");
+  expect_close(fast.split.total(), fast.seconds, scale, "sum of the split");
+}
+
+// Where tp groups lie alike in nodes, every replica has the same pace.
+bool has_uniform_tp(const config::RunFile& run) {
+  return run.cluster.gpus_per_node % run.parallel.tp == 0 || run.parallel.tp % run.cluster.gpus_per_node == 0;
+}
+
+TEST(AgainstReference, DrawnLayoutsWithoutJitter) {
+  Drawn drawn(1);
+  for (int i = 0; i < 60; ++i) {
+    const config::RunFile run = drawn.run();
+    SCOPED_TRACE(describe(run));
+    sim::StepOptions options = sim::step_options(run.simulate);
+    options.jitter = false;
+    compare(run, options, has_uniform_tp(run));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AgainstReference, DrawnLayoutsWithJitterAndASlowRank) {
+  Drawn drawn(2);
+  for (int i = 0; i < 60; ++i) {
+    const config::RunFile run = drawn.run();
+    SCOPED_TRACE(describe(run));
+    sim::StepOptions options = sim::step_options(run.simulate);
+    options.op_jitter = i % 2 == 0 ? 0.05 : 0.4;
+    options.rank_jitter = 0.1;
+    options.step = i;
+    if (i % 3 == 0) options.slow = {{static_cast<int>(run.parallel.world_size()) - 1, 1.5}};
+    compare(run, options, has_uniform_tp(run));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AgainstReference, ReplicasThatFillMoreThanOneTile) {
+  config::RunFile run = sample_run(2, 2, 75, 2, 3);
+  run.cluster = small_cluster(4, 96);
+  compare(run, sim::step_options(run.simulate), true);
+}
+
+}  // namespace
+}  // namespace lockstep::tests

@@ -1,0 +1,374 @@
+#include "sim/reference_simulator.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+#include <stdexcept>
+#include <tuple>
+
+#include "cost/op_prices.hpp"
+#include "sim/jitter.hpp"
+
+namespace lockstep::tests {
+
+namespace {
+
+using model::Axis;
+using parallel::Action;
+using Kind = parallel::ActionKind;
+using MessageId = std::tuple<bool, int, int>;  // forward, chunk, micro-batch, at the receiver
+
+struct FlatOp {
+  const Action* action;
+  model::Op op;
+  bool first_of_action, last_of_action, none;  // none: the action has no op
+};
+
+// A collective that some ranks of a group have reached.
+struct Gathering {
+  size_t arrived = 0;
+  double start = 0;
+};
+
+struct Rank {
+  int id = 0;
+  parallel::Coordinates at;
+  std::vector<FlatOp> ops;
+  std::vector<uint32_t> index;  // of each op in the program
+  size_t next = 0;
+  bool waited = false;  // the present action's waiting is over
+  double clock = 0;
+  double pass_start = 0;
+  double send_free = 0;
+  // Data-parallel stream: what is queued (program position and time), the head being in a gathering.
+  std::deque<std::pair<size_t, double>> dp_queue;
+  double dp_free = 0;
+  bool blocked_on_dp = false;
+  bool blocked_on_message = false;
+  std::set<MessageId> posted;
+  std::map<MessageId, double> arrived;
+  ReferenceRank out;
+};
+
+class Reference {
+ public:
+  Reference(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+            const sim::StepOptions& options, Communication communication)
+      : layout_(layout),
+        mesh_(layout.mesh()),
+        prices_(layout.run()),
+        options_(options),
+        communication_(communication),
+        shape_(options.jitter ? options.op_jitter : 0) {
+    for (int id = 0; id < mesh_.size(); ++id) add_rank(id, programs);
+    for (int id = 0; id < mesh_.size(); ++id) at(0, [this, id] { resume(id); });
+  }
+
+  ReferenceResult run() {
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.time;
+      event.what();
+    }
+    ReferenceResult result;
+    for (Rank& r : ranks_) {
+      if (r.next != r.ops.size() || !r.dp_queue.empty()) throw std::runtime_error("deadlock");
+      const double end = std::max(r.clock, r.dp_free);
+      r.out.dp += end - r.clock;
+      r.out.finish = end;
+      result.seconds = std::max(result.seconds, end);
+      for (const FlatOp& op : r.ops) result.ops += op.none ? 0 : 1;
+      result.ranks.push_back(r.out);
+    }
+    return result;
+  }
+
+ private:
+  struct Event {
+    double time;
+    int64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const {
+      return std::tie(other.time, other.order) < std::tie(time, order);
+    }
+  };
+
+  void at(double time, std::function<void()> what) { events_.push({time, order_++, std::move(what)}); }
+
+  void add_rank(int id, const std::vector<parallel::Program>& programs) {
+    Rank r;
+    r.id = id;
+    r.at = mesh_.coordinates(id);
+    uint32_t index = 0;
+    for (const Action& action : programs[static_cast<size_t>(r.at.pp)].actions) {
+      const auto ops = parallel::action_ops(layout_, r.at.pp, action);
+      for (size_t i = 0; i < ops.size(); ++i) {
+        r.ops.push_back({&action, ops[i], i == 0, i + 1 == ops.size(), false});
+        r.index.push_back(index++);
+      }
+      if (ops.empty()) {
+        r.ops.push_back({&action, {}, true, true, true});
+        r.index.push_back(0);
+      }
+    }
+    ranks_.push_back(std::move(r));
+  }
+
+  double draw(int rank, uint32_t index) const {
+    return shape_.factor(sim::lane_key(options_.seed, options_.step, rank), sim::op_key(index));
+  }
+  double speed(int rank) const {
+    double factor = options_.jitter ? sim::rank_time_factor(options_.seed, rank, options_.rank_jitter) : 1.0;
+    for (const sim::SlowRank& slow : options_.slow) factor *= slow.rank == rank ? slow.factor : 1.0;
+    return factor;
+  }
+  bool is_free(Axis axis) const {
+    return communication_ == Communication::none ||
+           (communication_ == Communication::tp_only && axis != Axis::tp);
+  }
+
+  // Slowest hop of the ring through `rank`'s group while all groups of the axis go round.
+  const std::vector<double>& ring(Axis axis, int rank) {
+    auto& known = rings_[{static_cast<int>(axis), mesh_.group(axis, rank).front()}];
+    if (!known.empty()) return known;
+    std::vector<cluster::Flow> flows;
+    std::vector<int> leader;
+    for (int r = 0; r < mesh_.size(); ++r) {
+      const auto group = mesh_.group(axis, r);
+      const size_t i = static_cast<size_t>(std::find(group.begin(), group.end(), r) - group.begin());
+      flows.push_back({r, group[(i + 1) % group.size()]});
+      leader.push_back(group.front());
+    }
+    const auto paths = prices_.network().concurrent_paths(flows);
+    known = {0, 0};
+    for (size_t r = 0; r < paths.size(); ++r) {
+      if (leader[r] != mesh_.group(axis, rank).front()) continue;
+      known[0] = std::max(known[0], paths[r].latency);
+      known[1] = std::max(known[1], paths[r].seconds_per_byte);
+    }
+    return known;
+  }
+
+  // Round by round.
+  double collective_seconds(const model::Op& op, int rank) {
+    if (is_free(op.axis)) return 0;
+    const int n = mesh_.size(op.axis);
+    const auto& hop = ring(op.axis, rank);
+    double seconds = 0;
+    const int passes = op.kind == model::OpKind::all_reduce ? 2 : 1;
+    for (int round = 0; round < passes * (n - 1); ++round) {
+      seconds += hop[0] + static_cast<double>(op.bytes) / n * hop[1];
+    }
+    return seconds;
+  }
+
+  double message_seconds(const model::Op& op, int from, int to) {
+    if (is_free(Axis::pp)) return 0;
+    const int p = mesh_.size(Axis::pp);
+    const int shift = ((mesh_.coordinates(to).pp - mesh_.coordinates(from).pp) % p + p) % p;
+    auto& paths = shifts_[shift];
+    if (paths.empty()) {
+      std::vector<cluster::Flow> flows;
+      for (int r = 0; r < mesh_.size(); ++r) {
+        parallel::Coordinates c = mesh_.coordinates(r);
+        c.pp = (c.pp + shift) % p;
+        flows.push_back({r, mesh_.rank(c)});
+      }
+      paths = prices_.network().concurrent_paths(flows);
+    }
+    return paths[static_cast<size_t>(from)].seconds(static_cast<double>(op.bytes));
+  }
+
+  // Executes the rank's next op; every op that takes time ends this and comes back by an event.
+  void resume(int id) {
+    Rank& r = ranks_[static_cast<size_t>(id)];
+    r.clock = now_;
+    while (r.next < r.ops.size()) {
+      if (!begin_action(r)) return;
+      if (!execute(r)) return;
+    }
+  }
+
+  bool begin_action(Rank& r) {
+    const FlatOp& f = r.ops[r.next];
+    if (!f.first_of_action || r.waited) return true;
+    const Action& a = *f.action;
+    const MessageId id{a.kind == Kind::forward || a.kind == Kind::receive_forward, a.chunk, a.micro_batch};
+    if (a.kind == Kind::receive_forward || a.kind == Kind::receive_backward) r.posted.insert(id);
+    if ((a.kind == Kind::forward || a.kind == Kind::backward) && r.posted.contains(id)) {
+      if (!r.arrived.contains(id)) {
+        r.blocked_on_message = true;
+        blocked_since_[r.id] = r.clock;
+        return false;
+      }
+      r.arrived.erase(id);
+      r.posted.erase(id);
+    }
+    if (a.kind == Kind::gradient_norm && !r.dp_queue.empty()) {
+      r.blocked_on_dp = true;
+      blocked_since_[r.id] = r.clock;
+      return false;
+    }
+    r.waited = true;
+    r.pass_start = r.clock;
+    if (a.kind == Kind::forward && r.out.first_forward < 0) r.out.first_forward = r.clock;
+    return true;
+  }
+
+  void done_with(Rank& r) {
+    const FlatOp& f = r.ops[r.next];
+    if (f.last_of_action) {
+      const bool pass = f.action->kind == Kind::forward || f.action->kind == Kind::backward;
+      if (pass) r.out.passes += r.clock - r.pass_start;
+      if (f.action->kind == Kind::backward) r.out.last_backward = r.clock;
+      r.waited = false;
+    }
+    ++r.next;
+  }
+
+  // False: the rank waits or works, an event will bring it back. True: on to the next op now.
+  bool execute(Rank& r) {
+    const FlatOp& f = r.ops[r.next];
+    const uint32_t index = r.index[r.next];
+    if (f.none || f.op.kind == model::OpKind::receive) {
+      done_with(r);
+      return true;
+    }
+    if (cost::is_kernel(f.op.kind)) {
+      const double seconds = prices_.kernel_seconds(f.op) * speed(r.id) * draw(r.id, index);
+      if (f.action->kind == Kind::load_batch) r.out.data += seconds;
+      if (f.action->kind == Kind::gradient_norm || f.action->kind == Kind::optimizer_step) {
+        r.out.optimizer += seconds;
+      }
+      finish_op_at(r, now_ + seconds);
+      return false;
+    }
+    if (f.op.kind == model::OpKind::send) {
+      start_send(r, f, index);
+      done_with(r);
+      return true;
+    }
+    if (f.op.axis == Axis::dp) {
+      const bool beside =
+          f.action->kind == Kind::reduce_gradients || f.action->kind == Kind::gather_parameters;
+      r.dp_queue.emplace_back(r.next, now_);
+      if (r.dp_queue.size() == 1) start_dp(r);
+      if (beside) {
+        done_with(r);
+        return true;
+      }
+      r.blocked_on_dp = true;
+      blocked_since_[r.id] = now_;
+      return false;
+    }
+    meet(r, f);
+    return false;
+  }
+
+  void finish_op_at(Rank& r, double time) {
+    at(time, [this, &r] {
+      r.clock = now_;
+      done_with(r);
+      resume(r.id);
+    });
+  }
+
+  void start_send(Rank& r, const FlatOp& f, uint32_t index) {
+    const Action& a = *f.action;
+    parallel::Coordinates c = r.at;
+    c.pp = a.peer;
+    const int to = mesh_.rank(c);
+    const double start = std::max(r.send_free, now_);
+    r.send_free = start + message_seconds(f.op, r.id, to) * draw(r.id, index);
+    const MessageId id{a.kind == Kind::send_forward, a.peer_chunk, a.micro_batch};
+    at(r.send_free, [this, to, id] { deliver(to, id); });
+  }
+
+  void deliver(int to, const MessageId& id) {
+    Rank& r = ranks_[static_cast<size_t>(to)];
+    r.arrived[id] = now_;
+    if (!r.blocked_on_message) return;
+    const Action& a = *r.ops[r.next].action;
+    if (id != MessageId{a.kind == Kind::forward, a.chunk, a.micro_batch}) return;
+    r.blocked_on_message = false;
+    r.out.message += now_ - blocked_since_[to];
+    resume(to);
+  }
+
+  // Tensor-parallel and pipeline collectives: all ranks of the group stand still.
+  void meet(Rank& r, const FlatOp& f) {
+    const auto group = mesh_.group(f.op.axis, r.id);
+    const int occurrence = met_[{static_cast<int>(f.op.axis), r.id}]++;
+    Gathering& g = gatherings_[{static_cast<int>(f.op.axis), group.front(), occurrence}];
+    ++g.arrived;
+    blocked_since_[r.id] = now_;
+    if (g.arrived < group.size()) return;
+    const Rank& first = ranks_[static_cast<size_t>(group.front())];
+    const double end = now_ + collective_seconds(f.op, r.id) * draw(first.id, first.index[first.next]);
+    for (const int id : group) {
+      Rank& member = ranks_[static_cast<size_t>(id)];
+      (f.op.axis == Axis::tp ? member.out.tp : member.out.pp_meeting) += end - blocked_since_[id];
+      finish_op_at(member, end);
+    }
+  }
+
+  // The head of the rank's data-parallel queue joins its group.
+  void start_dp(Rank& r) {
+    const size_t position = r.dp_queue.front().first;
+    const auto group = mesh_.group(Axis::dp, r.id);
+    Gathering& g = dp_gatherings_[{group.front(), static_cast<int>(position)}];
+    ++g.arrived;
+    if (g.arrived < group.size()) return;
+    const Rank& first = ranks_[static_cast<size_t>(group.front())];
+    const double end =
+        now_ + collective_seconds(r.ops[position].op, r.id) * draw(first.id, first.index[position]);
+    for (const int id : group) at(end, [this, id] { end_dp(id); });
+  }
+
+  void end_dp(int id) {
+    Rank& r = ranks_[static_cast<size_t>(id)];
+    const size_t position = r.dp_queue.front().first;
+    r.dp_queue.pop_front();
+    r.dp_free = now_;
+    if (!r.dp_queue.empty()) {
+      start_dp(r);
+      return;
+    }
+    if (!r.blocked_on_dp) return;
+    r.blocked_on_dp = false;
+    r.out.dp += now_ - blocked_since_[id];
+    r.clock = now_;
+    if (position == r.next) done_with(r);
+    resume(id);
+  }
+
+  const parallel::Layout& layout_;
+  const parallel::Mesh& mesh_;
+  cost::OpPrices prices_;
+  sim::StepOptions options_;
+  Communication communication_;
+  sim::JitterShape shape_;
+  std::vector<Rank> ranks_;
+  std::priority_queue<Event> events_;
+  int64_t order_ = 0;
+  double now_ = 0;
+  std::map<int, double> blocked_since_;
+  std::map<std::pair<int, int>, std::vector<double>> rings_;
+  std::map<int, std::vector<cluster::Path>> shifts_;
+  std::map<std::pair<int, int>, int> met_;
+  std::map<std::tuple<int, int, int>, Gathering> gatherings_;
+  std::map<std::pair<int, int>, Gathering> dp_gatherings_;
+};
+
+}  // namespace
+
+ReferenceResult reference_step(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                               const sim::StepOptions& options, Communication communication) {
+  return Reference(layout, programs, options, communication).run();
+}
+
+}  // namespace lockstep::tests
