@@ -88,7 +88,7 @@ void attention(const AttentionShape& s, const T* qkv, T* out, Arithmetic<T>* log
     for (int64_t i = 0; i < block.size(); ++i) {
       R* const line = scores.row(i);
       const int64_t visible = block.begin + i + 1;
-      const R top = scale * max_of<R>(visible, [&](int64_t j) { return line[j]; });
+      const R top = scale * max_of(line, visible);
       exp_row(line, visible, block.end, scale, top);
       sums[i] = sum_of<R>(padded(visible), [&](int64_t j) { return line[j]; });
       log_sum_exp[(row + i) * s.heads + head] = top + std::log(sums[i]);

@@ -64,6 +64,39 @@ inline float exp_of(float x) {
 }
 inline double exp_of(double x) { return std::exp(x); }
 
+// GCC's vectors of 32 bytes, for the loops that it does not vectorise by itself.
+template <class R>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  typedef float type __attribute__((vector_size(32)));
+  typedef float unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+};
+template <>
+struct VectorOf<double> {
+  typedef double type __attribute__((vector_size(32)));
+  typedef double unaligned __attribute__((vector_size(32), aligned(8), may_alias));
+};
+template <class R>
+using Vector = typename VectorOf<R>::type;
+template <class R>
+inline constexpr int vector_lanes = 32 / static_cast<int>(sizeof(R));
+
+template <std::floating_point R>
+inline Vector<R> load_vector(const R* from) {
+  return *reinterpret_cast<const typename VectorOf<R>::unaligned*>(from);
+}
+inline Vector<float> load_vector(const Bf16* from) {
+  typedef uint16_t Halves __attribute__((vector_size(16), aligned(2), may_alias));
+  typedef uint32_t Bits __attribute__((vector_size(32)));
+  const Bits bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits) << 16;
+  return reinterpret_cast<Vector<float>>(bits);
+}
+template <std::floating_point R>
+inline void store_vector(R* to, Vector<R> value) {
+  *reinterpret_cast<typename VectorOf<R>::unaligned*>(to) = value;
+}
+
 // Sum of f(0) .. f(n-1) in a fixed order that vectorises: 16 running sums, then those in a row.
 template <class R, class F>
 inline R sum_of(int64_t n, F f) {
@@ -79,22 +112,25 @@ inline R sum_of(int64_t n, F f) {
   return sum;
 }
 
-// Maximum of f(0) .. f(n-1); n >= 1.
-template <class R, class F>
-inline R max_of(int64_t n, F f) {
-  constexpr int lanes = 16;
-  R best[lanes];
-  for (R& value : best) value = f(0);
+// Maximum of values[0] .. values[n-1]; n >= 1.
+template <class T>
+inline Arithmetic<T> max_of(const T* values, int64_t n) {
+  using R = Arithmetic<T>;
+  constexpr int lanes = vector_lanes<R>;
+  R result = load(values[0]);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      const R value = f(i + lane);
-      best[lane] = value > best[lane] ? value : best[lane];
+  if (n >= lanes) {
+    Vector<R> best = load_vector(values);
+    for (i = lanes; i + lanes <= n; i += lanes) {
+      const Vector<R> next = load_vector(values + i);
+      best = next > best ? next : best;
     }
+    for (int lane = 0; lane < lanes; ++lane) result = best[lane] > result ? best[lane] : result;
   }
-  for (; i < n; ++i) best[0] = f(i) > best[0] ? f(i) : best[0];
-  R result = best[0];
-  for (const R value : best) result = value > result ? value : result;
+  for (; i < n; ++i) {
+    const R next = load(values[i]);
+    result = next > result ? next : result;
+  }
   return result;
 }
 

@@ -21,6 +21,40 @@ R sigmoid(R x) {
   return R(1) / (R(1) + exp_of(-x));
 }
 
+// Rows are functions of their own: GCC trusts __restrict on parameters alone, and vectorises only with it.
+
+template <class T>
+void turn_head(T* __restrict low, T* __restrict high, const Arithmetic<T>* __restrict cos,
+               const Arithmetic<T>* __restrict sin, Arithmetic<T> sign, int64_t half) {
+  using R = Arithmetic<T>;
+  for (int64_t i = 0; i < half; ++i) {
+    const R a = load(low[i]), b = load(high[i]), turn = sign * sin[i];
+    store(low[i], a * cos[i] - b * turn);
+    store(high[i], b * cos[i] + a * turn);
+  }
+}
+
+template <class T>
+void swiglu_row(const T* __restrict gates, const T* __restrict ups, T* __restrict y, int64_t width) {
+  using R = Arithmetic<T>;
+  for (int64_t i = 0; i < width; ++i) {
+    const R gate = load(gates[i]);
+    store(y[i], gate * sigmoid(gate) * load(ups[i]));
+  }
+}
+
+template <class T>
+void swiglu_backward_row(const T* __restrict gates, const T* __restrict ups, const T* __restrict dy,
+                         T* __restrict gate_gradient, T* __restrict up_gradient, int64_t width) {
+  using R = Arithmetic<T>;
+  for (int64_t i = 0; i < width; ++i) {
+    const R gate = load(gates[i]), out = load(dy[i]);
+    const R s = sigmoid(gate);
+    store(up_gradient[i], out * gate * s);
+    store(gate_gradient[i], out * load(ups[i]) * s * (R(1) + gate * (R(1) - s)));
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -65,46 +99,25 @@ void rope(T* x, const Arithmetic<T>* cos, const Arithmetic<T>* sin, int64_t rows
   const int64_t half = head_dim / 2;
   const R sign = R(direction);
   for (int64_t row = 0; row < rows; ++row) {
-    const R* const c = cos + (row % sequence) * half;
-    const R* const s = sin + (row % sequence) * half;
+    const int64_t angles = (row % sequence) * half;
     for (int64_t head = 0; head < heads; ++head) {
       T* const low = x + row * row_width + head * head_dim;
-      T* const high = low + half;
-      for (int64_t i = 0; i < half; ++i) {
-        const R a = load(low[i]), b = load(high[i]), turn = sign * s[i];
-        store(low[i], a * c[i] - b * turn);
-        store(high[i], b * c[i] + a * turn);
-      }
+      turn_head(low, low + half, cos + angles, sin + angles, sign, half);
     }
   }
 }
 
 template <class T>
 void swiglu(const T* gate_up, T* y, int64_t rows, int64_t width) {
-  using R = Arithmetic<T>;
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * width, y += width) {
-    for (int64_t i = 0; i < width; ++i) {
-      const R gate = load(gate_up[i]);
-      store(y[i], gate * sigmoid(gate) * load(gate_up[width + i]));
-    }
+    swiglu_row(gate_up, gate_up + width, y, width);
   }
 }
 
 template <class T>
 void swiglu_backward(const T* gate_up, const T* dy, T* gate_up_gradient, int64_t rows, int64_t width) {
-  using R = Arithmetic<T>;
-  for (int64_t row = 0; row < rows; ++row) {
-    const T* const gates = gate_up + row * 2 * width;
-    const T* const ups = gates + width;
-    const T* const d = dy + row * width;
-    T* const gate_gradient = gate_up_gradient + row * 2 * width;
-    T* const up_gradient = gate_gradient + width;
-    for (int64_t i = 0; i < width; ++i) {
-      const R gate = load(gates[i]), out = load(d[i]);
-      const R s = sigmoid(gate);
-      store(up_gradient[i], out * gate * s);
-      store(gate_gradient[i], out * load(ups[i]) * s * (R(1) + gate * (R(1) - s)));
-    }
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * width, gate_up_gradient += 2 * width, dy += width) {
+    swiglu_backward_row(gate_up, gate_up + width, dy, gate_up_gradient, gate_up_gradient + width, width);
   }
 }
 

@@ -3,20 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+
+#include "nn/element.hpp"
 
 namespace lockstep::nn::kernel {
-
-template <class R>
-struct VectorOf;
-template <>
-struct VectorOf<float> {
-  typedef float type __attribute__((vector_size(32)));
-};
-template <>
-struct VectorOf<double> {
-  typedef double type __attribute__((vector_size(32)));
-};
 
 // Columns of b and c are padded to a multiple of this (elements; 2 vectors of float, 4 of double).
 inline constexpr int64_t column_block = 16;
@@ -33,26 +23,25 @@ struct Strided {
 };
 
 template <int rows, class R>
-inline void product_tile(int64_t depth, const Strided<R>& a, const R* b, int64_t b_row, R* c, int64_t c_row,
+inline void product_tile(int64_t depth, Strided<R> a, const R* b, int64_t b_row, R* c, int64_t c_row,
                          bool accumulate) {
-  using Vector = typename VectorOf<R>::type;
-  constexpr int lanes = sizeof(Vector) / sizeof(R);
-  Vector sums[rows][2] = {};
-  for (int64_t k = 0; k < depth; ++k) {
-    Vector right[2];
-    std::memcpy(right, b + k * b_row, sizeof right);
+  constexpr int lanes = vector_lanes<R>;
+  Vector<R> sums[rows][2] = {};
+  for (int64_t k = 0; k < depth; ++k, b += b_row, a.data += a.column) {
+    const Vector<R> left_half = load_vector(b), right_half = load_vector(b + lanes);
     for (int i = 0; i < rows; ++i) {
-      const R left = a.data[i * a.row + k * a.column];
-      sums[i][0] += left * right[0];
-      sums[i][1] += left * right[1];
+      const R left = a.data[i * a.row];
+      sums[i][0] += left * left_half;
+      sums[i][1] += left * right_half;
     }
   }
-  for (int i = 0; i < rows; ++i) {
-    Vector before[2] = {};
-    if (accumulate) std::memcpy(before, c + i * c_row, sizeof before);
-    sums[i][0] += before[0];
-    sums[i][1] += before[1];
-    std::memcpy(c + i * c_row, sums[i], 2 * lanes * sizeof(R));
+  for (int i = 0; i < rows; ++i, c += c_row) {
+    if (accumulate) {
+      sums[i][0] += load_vector(c);
+      sums[i][1] += load_vector(c + lanes);
+    }
+    store_vector(c, sums[i][0]);
+    store_vector(c + lanes, sums[i][1]);
   }
 }
 
@@ -62,7 +51,7 @@ template <class R>
 void small_product(int64_t m, int64_t n, int64_t depth, Strided<R> a, const R* b, int64_t b_row, R* c,
                    int64_t c_row, bool accumulate) {
   constexpr int64_t rows = 6;
-  constexpr int64_t columns = 2 * static_cast<int64_t>(sizeof(typename VectorOf<R>::type) / sizeof(R));
+  constexpr int64_t columns = 2 * vector_lanes<R>;
   for (int64_t j = 0; j < n; j += columns) {
     Strided<R> left = a;
     int64_t i = 0;

@@ -32,8 +32,7 @@ void embedding_backward(const T* dy, const int64_t* ids, Arithmetic<T>* gradient
 template <class T>
 void row_max(const T* logits, Arithmetic<T>* maximum, int64_t tokens, int64_t vocab) {
   for (int64_t t = 0; t < tokens; ++t) {
-    const T* const row = logits + t * vocab;
-    maximum[t] = max_of<Arithmetic<T>>(vocab, [&](int64_t i) { return load(row[i]); });
+    maximum[t] = max_of(logits + t * vocab, vocab);
   }
 }
 

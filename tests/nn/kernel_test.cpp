@@ -54,7 +54,12 @@ TEST(Element, SumsAndMaximaCoverEveryElement) {
     EXPECT_EQ((sum_of<double>(n, [](int64_t i) { return static_cast<double>(i + 1); })),
               static_cast<double>(n * (n + 1) / 2));
     for (int64_t top = 0; top < n; ++top) {
-      EXPECT_EQ((max_of<float>(n, [&](int64_t i) { return i == top ? 5.0F : -3.0F; })), 5.0F);
+      std::vector<float> values(static_cast<size_t>(n), -3.0F);
+      values[static_cast<size_t>(top)] = -1.5F;
+      EXPECT_EQ(max_of(values.data(), n), -1.5F);
+      std::vector<Bf16> halves(values.size());
+      for (size_t i = 0; i < values.size(); ++i) store(halves[i], values[i]);
+      EXPECT_EQ(max_of(halves.data(), n), -1.5F);
     }
   }
 }
