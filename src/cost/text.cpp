@@ -1,0 +1,124 @@
+#include "cost/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/units.hpp"
+#include "model/parameters.hpp"
+
+namespace lockstep::cost {
+
+namespace {
+
+struct PartColour {
+  std::string_view part;
+  int red, green, blue;
+};
+constexpr std::array<PartColour, 11> colours = {{{"compute", 76, 155, 232},
+                                                 {"tp", 240, 160, 75},
+                                                 {"cp", 215, 127, 184},
+                                                 {"pp", 142, 140, 240},
+                                                 {"dp", 63, 182, 139},
+                                                 {"optimizer", 217, 196, 90},
+                                                 {"forward", 76, 155, 232},
+                                                 {"backward", 156, 201, 245},
+                                                 {"bad", 239, 106, 106},
+                                                 {"good", 63, 182, 139},
+                                                 {"beat", 127, 209, 255}}};
+
+// Characters that a terminal shows: bytes that do not continue a UTF-8 sequence.
+size_t width(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0u) != 0x80u; }));
+}
+
+const char* meaning(std::string_view part) {
+  if (part == "data") return "waiting for the batch";
+  if (part == "compute") return "forward and backward kernels";
+  if (part == "tp") return "tensor-parallel collectives";
+  if (part == "cp") return "context-parallel messages";
+  if (part == "pp") return "pipeline messages not hidden";
+  if (part == "dp") return "gradient and parameter collectives not hidden";
+  if (part == "bubble") return "idle by the schedule alone";
+  if (part == "optimizer") return "norm and optimizer kernels";
+  return "waiting for slower ranks at the end";
+}
+
+}  // namespace
+
+std::string Style::paint(std::string_view part, std::string_view text) const {
+  const auto found =
+      std::find_if(colours.begin(), colours.end(), [&](const auto& c) { return c.part == part; });
+  if (!colour || found == colours.end()) return std::string(text);
+  return fmt::format("\x1b[38;2;{};{};{}m{}\x1b[0m", found->red, found->green, found->blue, text);
+}
+
+std::string Style::bold(std::string_view text) const {
+  return colour ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+}
+
+std::string Style::dim(std::string_view text) const {
+  return colour ? fmt::format("\x1b[2m{}\x1b[0m", text) : std::string(text);
+}
+
+void TextTable::row(std::vector<std::string> cells, std::string_view part) {
+  rows_.push_back({std::move(cells), std::string(part)});
+}
+
+std::string TextTable::text() const {
+  std::vector<size_t> widths;
+  for (const Row& row : rows_) {
+    widths.resize(std::max(widths.size(), row.cells.size()), 0);
+    for (size_t i = 0; i < row.cells.size(); ++i) widths[i] = std::max(widths[i], width(row.cells[i]));
+  }
+  std::string out;
+  for (const Row& row : rows_) {
+    std::string line;
+    for (size_t i = 0; i < row.cells.size(); ++i) {
+      const std::string& cell = row.cells[i];
+      const std::string pad(widths[i] - width(cell), ' ');
+      line += i == 0 ? "  " + style_.paint(row.part, cell) + pad : "  " + pad + cell;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string step_text(const StepFigures& f, std::string_view origin, const Style& style) {
+  std::string out = fmt::format("{} a step  {}\n", style.bold(format_seconds(f.seconds)),
+                                style.dim(fmt::format("({})", origin)));
+  out += fmt::format(
+      "{} tokens at {} tokens/s; {:.0f} TFLOP/s a GPU, MFU {} with attention counted as full, {} as causal; "
+      "pipeline bubble {}.\n",
+      format_count(static_cast<double>(f.tokens)), format_count(f.tokens_per_second), f.tflops_per_gpu,
+      percent(f.mfu), percent(f.mfu_causal), percent(f.bubble_fraction));
+  out += "\nWhere the step goes, mean over ranks; the parts add up to it.\n";
+  TextTable table(style);
+  const auto values = f.split.values();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string_view name = StepSplit::names[i];
+    if (name == "cp" && values[i] == 0) continue;
+    table.row({fmt::format("{:<9}  {}", name, meaning(name)), format_seconds(values[i]),
+               percent(values[i] / f.seconds)},
+              name);
+  }
+  return out + table.text();
+}
+
+std::string run_line(const config::RunFile& run) {
+  const config::ParallelConfig& p = run.parallel;
+  std::string line = fmt::format(
+      "{}: {} parameters on {} x {}; tp {} x cp {} x pp {} x dp {}, {}, {} micro-batches of {} x {} tokens",
+      run.name, format_count(static_cast<double>(model::parameter_count(run.model))),
+      format_thousands(p.world_size()), run.cluster.gpu, p.tp, p.cp, p.pp, p.dp,
+      config::to_string(p.schedule), run.micro_batches(), p.micro_batch, run.train.sequence);
+  if (p.virtual_stages > 1) line += fmt::format(", {} chunks a stage", p.virtual_stages);
+  return line + "\n";
+}
+
+}  // namespace lockstep::cost

@@ -1,0 +1,88 @@
+#include "plan/report.hpp"
+
+#include <fmt/format.h>
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "model/parameters.hpp"
+#include "parallel/program.hpp"
+
+namespace lockstep::plan {
+
+namespace {
+
+std::string state_text(const Plan& plan) {
+  const double parameters = static_cast<double>(model::parameter_count(plan.run.model));
+  return fmt::format(
+      "\nThe training state is {} over all GPUs as published (2 + 2 + 12 bytes a parameter), {} as the "
+      "trainer "
+      "holds it ({:.0f} bytes).\n",
+      format_bytes(plan.state.published), format_bytes(plan.state.own), plan.state.own / parameters);
+}
+
+std::string training_text(const Plan& plan, const cost::Style& style) {
+  std::string out = fmt::format("\nThe whole training, if every step takes as long and none is lost.\n");
+  cost::TextTable table(style);
+  table.row({"tokens", format_count(plan.training.tokens)});
+  table.row({"days", fmt::format("{:.3g}", plan.training.days)});
+  table.row({"GPU-hours", format_count(plan.training.gpu_hours)});
+  table.row({"cost", fmt::format("${}", format_count(plan.training.usd))});
+  return out + table.text();
+}
+
+}  // namespace
+
+Plan plan_of(const config::RunFile& run) {
+  const parallel::Layout layout(run);
+  const StepTime time = step_time(layout);
+  return {run, memory_of(layout, parallel::build_step_programs(layout)),
+          training_state(static_cast<double>(model::parameter_count(run.model)), run.train.dtype),
+          cost::step_figures(run, time.seconds, time.bubble_fraction, time.split),
+          training_of(run, time.seconds)};
+}
+
+Json plan_json(const Plan& plan) {
+  Json json;
+  json["layout"] = cost::layout_json(plan.run);
+  json["model"] = cost::model_json(plan.run);
+  json["memory"] = memory_json(plan.memory);
+  json["step"] = cost::step_json(plan.step);
+  Json training;
+  training["tokens"] = plan.training.tokens;
+  training["days"] = plan.training.days;
+  training["gpu_hours"] = plan.training.gpu_hours;
+  training["usd"] = plan.training.usd;
+  json["training"] = training;
+  return json;
+}
+
+std::string memory_text(const MemoryReport& memory, const cost::Style& style) {
+  const StageMemory& full = memory.fullest();
+  const double capacity = static_cast<double>(memory.capacity);
+  std::string out =
+      fmt::format("\nMemory of the fullest GPU, at stage {}: {} of {}, {}.\n", full.stage,
+                  format_bytes(static_cast<double>(full.total())), format_bytes(capacity),
+                  memory.fits() ? style.paint("good", "it fits") : style.paint("bad", "it does not fit"));
+  cost::TextTable table(style);
+  const auto row = [&](const char* name, int64_t bytes) {
+    table.row({name, format_bytes(static_cast<double>(bytes)),
+               cost::percent(static_cast<double>(bytes) / capacity)});
+  };
+  row("weights", full.weights);
+  row("gradients", full.gradients);
+  row("optimizer shard (master, two moments)", full.optimizer);
+  row("activations at their peak", full.activations);
+  row("messages on their way", full.messages);
+  row("reduced gradient shard", full.shard);
+  row("workspace of one pass", full.workspace);
+  row("margin (assumed)", full.margin);
+  row("total", full.total());
+  return out + table.text();
+}
+
+std::string plan_text(const Plan& plan, const cost::Style& style) {
+  return cost::run_line(plan.run) + "\n" + cost::step_text(plan.step, "computed", style) +
+         memory_text(plan.memory, style) + state_text(plan) + training_text(plan, style);
+}
+
+}  // namespace lockstep::plan

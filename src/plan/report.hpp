@@ -1,0 +1,32 @@
+// What `lockstep plan` says of one layout.
+#pragma once
+
+#include <string>
+
+#include "base/json_fwd.hpp"
+#include "cost/text.hpp"
+#include "plan/memory.hpp"
+#include "plan/step_time.hpp"
+
+namespace lockstep::plan {
+
+struct Plan {
+  config::RunFile run;
+  MemoryReport memory;
+  TrainingState state;
+  cost::StepFigures step;
+  Training training;
+};
+
+// Everything about one layout. `run` has passed config's rules.
+Plan plan_of(const config::RunFile& run);
+
+// The document of `plan --json`: layout, model, memory, step, training.
+Json plan_json(const Plan& plan);
+
+// For a person.
+std::string plan_text(const Plan& plan, const cost::Style& style);
+// The memory table alone; `simulate` prints it too.
+std::string memory_text(const MemoryReport& memory, const cost::Style& style);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,27 @@
+// Closed-form step time of a layout: no simulation, no jitter. Agrees with sim::simulate_step without jitter
+// within a few percent on ordinary layouts (tests/plan says how closely).
+#pragma once
+
+#include "cost/step_figures.hpp"
+#include "parallel/layout.hpp"
+
+namespace lockstep::plan {
+
+struct StepTime {
+  double seconds = 0;
+  double bubble_fraction = 0;  // idle share of the pipeline phase with free communication
+  cost::StepSplit split;       // barrier is 0: without jitter nobody is late at the end
+};
+
+StepTime step_time(const parallel::Layout& layout);
+
+// The whole training: train.tokens when given, else steps x batch.
+struct Training {
+  double tokens = 0;
+  double days = 0;
+  double gpu_hours = 0;
+  double usd = 0;
+};
+Training training_of(const config::RunFile& run, double step_seconds);
+
+}  // namespace lockstep::plan

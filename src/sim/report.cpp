@@ -1,0 +1,100 @@
+#include "sim/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "observe/chrome_trace.hpp"
+
+namespace lockstep::sim {
+
+namespace {
+
+std::string rank_name(const parallel::Mesh& mesh, int rank) {
+  const parallel::Coordinates c = mesh.coordinates(rank);
+  return fmt::format("rank {}  tp{} pp{} dp{}", rank, c.tp, c.pp, c.dp);
+}
+
+std::string phases_text(const StepResult& result, const cost::Style& style) {
+  std::string out = "\nPhases, from the first start to the last end over all ranks; they overlap.\n";
+  cost::TextTable table(style);
+  for (const Phase& phase : result.phases) {
+    table.row({std::string(phase.name), format_seconds(phase.start), format_seconds(phase.end)}, phase.name);
+  }
+  return out + table.text();
+}
+
+std::string ranks_text(const parallel::Mesh& mesh, const StepResult& result) {
+  const size_t slowest = static_cast<size_t>(result.slowest_rank);
+  std::vector<double> kernels = result.kernel_seconds;
+  const auto middle = kernels.begin() + static_cast<std::ptrdiff_t>(kernels.size() / 2);
+  std::nth_element(kernels.begin(), middle, kernels.end());
+  return fmt::format(
+      "\nHalf of the ranks are done by {}, 99 % by {}. Busiest: {}, {} in its own kernels, {} in the "
+      "middle of all ranks.\n",
+      format_seconds(result.seconds_p50), format_seconds(result.seconds_p99),
+      rank_name(mesh, result.slowest_rank), format_seconds(result.kernel_seconds[slowest]),
+      format_seconds(*middle));
+}
+
+}  // namespace
+
+cost::StepFigures figures_of(const config::RunFile& run, const StepResult& result) {
+  return cost::step_figures(run, result.seconds, result.bubble_fraction, result.split);
+}
+
+Json simulate_json(const config::RunFile& run, const StepResult& result, const std::vector<double>& steps,
+                   const Json& memory) {
+  Json json;
+  json["layout"] = cost::layout_json(run);
+  json["model"] = cost::model_json(run);
+  json["memory"] = memory;
+  json["step"] = cost::step_json(figures_of(run, result));
+  json["ranks"] = result.ranks;
+  json["ops"] = result.ops;
+  json["wall_seconds"] = result.wall_seconds;
+  json["slowest_rank"] = result.slowest_rank;
+  json["seconds_p50"] = result.seconds_p50;
+  json["seconds_p99"] = result.seconds_p99;
+  json["phases"] = Json::array();
+  for (const Phase& phase : result.phases) {
+    Json one;
+    one["name"] = std::string(phase.name);
+    one["start"] = phase.start;
+    one["end"] = phase.end;
+    json["phases"].push_back(one);
+  }
+  if (steps.size() > 1) json["steps_seconds"] = steps;
+  return json;
+}
+
+std::string simulate_text(const config::RunFile& run, const StepResult& result,
+                          const std::vector<double>& steps, const cost::Style& style) {
+  const parallel::Mesh mesh(run.parallel);
+  std::string out = cost::run_line(run) + "\n";
+  out += cost::step_text(figures_of(run, result), "simulated", style);
+  if (steps.size() > 1) {
+    const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
+    out += fmt::format("\nMean of {} steps, which take {} to {}.\n", steps.size(), format_seconds(*least),
+                       format_seconds(*most));
+  }
+  out += phases_text(result, style) + ranks_text(mesh, result);
+  out += style.dim(fmt::format("{} ranks, {} ops evaluated in {}.", format_thousands(result.ranks),
+                               format_thousands(result.ops), format_seconds(result.wall_seconds))) +
+         "\n";
+  return out;
+}
+
+void write_chrome_trace(const std::filesystem::path& path, const parallel::Mesh& mesh,
+                        const std::vector<observe::SpanFile>& traces) {
+  observe::ChromeTraceWriter writer(path);
+  for (const observe::SpanFile& file : traces) {
+    writer.process(file.rank, rank_name(mesh, file.rank));
+    observe::write_spans(writer, file);
+  }
+  writer.close();
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,31 @@
+// What `lockstep simulate` says, and the trace it writes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.hpp"
+#include "cost/text.hpp"
+#include "parallel/mesh.hpp"
+#include "sim/simulate_step.hpp"
+
+namespace lockstep::sim {
+
+cost::StepFigures figures_of(const config::RunFile& run, const StepResult& result);
+
+// The document of `simulate --json`. `memory` is the planner's block (plan::memory_json), which this room
+// cannot see. `steps`: seconds of every step; listed when there are several, `result` being their summary.
+Json simulate_json(const config::RunFile& run, const StepResult& result, const std::vector<double>& steps,
+                   const Json& memory);
+
+// For a person; the memory table (plan::memory_text) goes after it.
+std::string simulate_text(const config::RunFile& run, const StepResult& result,
+                          const std::vector<double>& steps, const cost::Style& style);
+
+// Chrome trace event JSON, as Perfetto and chrome://tracing open it: a process a rank, a thread a stream.
+// RunError when the file cannot be written.
+void write_chrome_trace(const std::filesystem::path& path, const parallel::Mesh& mesh,
+                        const std::vector<observe::SpanFile>& traces);
+
+}  // namespace lockstep::sim
