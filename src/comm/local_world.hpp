@@ -26,7 +26,9 @@ class SharedArena {
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 
-  int fd() const { return fd_; }  // close-on-exec; the launcher clears that flag in the child
+  int fd() const {
+    return fd_;
+  }  // close-on-exec: a launcher clears that flag in the child (adddup2 of fd onto itself)
   int world_size() const;
   // For the launcher, or a failing rank: ends every wait in every group at once with a RunError that names
   // `rank` and `why`. The first mark wins. Safe to call from any process that maps the arena, not from a

@@ -1,10 +1,16 @@
 // The step executor against the communicator's own collectives, and the benchmark against its definitions.
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
 #include <stdexcept>
 
 #include "base/error.hpp"
 #include "comm/bench.hpp"
+#include "comm/process_ranks.hpp"
 #include "comm/step_executor.hpp"
 #include "ranks.hpp"
 
@@ -85,6 +91,55 @@ TEST(Bench, RowsFollowNcclTests) {
       EXPECT_EQ(rows[1].bytes, 65536u);
     }
   }
+}
+
+bool is_running(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  return std::getline(status, text) && text.find(") Z ") == std::string::npos;
+}
+
+// A launcher that is killed with no chance to tidy up.
+TEST(Bench, ProcessesDieWithTheirParent) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    run_in_processes(3, [&](World&) {
+      const pid_t me = getpid();
+      if (write(ends[1], &me, sizeof me) != sizeof me) return std::string("cannot write");
+      for (;;) pause();
+    });
+    _exit(1);
+  }
+  std::vector<pid_t> pids(3);
+  for (pid_t& pid : pids) ASSERT_EQ(read(ends[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+  for (const pid_t pid : pids) EXPECT_TRUE(is_running(pid));
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  for (int tries = 0; tries < 100; ++tries) {
+    std::erase_if(pids, [](pid_t pid) { return !is_running(pid); });
+    if (pids.empty()) break;
+    usleep(20'000);
+  }
+  EXPECT_TRUE(pids.empty()) << pids.size() << " still run";
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(Bench, WhatARankThrowsAndWhatKillsItIsReported) {
+  const auto outcomes = run_in_processes(3, [](World& world) -> std::string {
+    const auto group = world.group("g", everyone(3));
+    if (world.rank() == 0) throw std::runtime_error("no luck");
+    group->barrier();
+    return "fine";
+  });
+  EXPECT_EQ(outcomes[0].error, "no luck");
+  EXPECT_NE(outcomes[1].error.find("global rank 0 died (no luck)"), std::string::npos) << outcomes[1].error;
+  const auto reports =
+      run_in_processes(2, [](World& world) { return std::string(200'000, world.rank() == 0 ? 'a' : 'b'); });
+  EXPECT_EQ(reports[1].report, std::string(200'000, 'b'));
+  EXPECT_EQ(reports[1].error, "");
 }
 
 TEST(Bench, WrongOptionsAreRefused) {
