@@ -20,10 +20,11 @@ constexpr Feature table[] = {
     {"train --resume", "goes on from the last whole checkpoint", false},
     {"train --inject", "rehearses a fault", false},
     {"train --no-supervisor", "runs the workers without a supervisor", false},
-    {"simulate", "one or more training steps of every rank of a modelled cluster", false},
-    {"plan", "memory per GPU, step time, MFU, bubble, training time and cost of one layout", false},
+    {"simulate", "one or more training steps of every rank of a modelled cluster", true},
+    {"simulate --trace FILE.pftrace", "writes Perfetto's own format", false},
+    {"plan", "memory per GPU, step time, MFU, bubble, training time and cost of one layout", true},
     {"plan --search", "ranks all valid layouts", false},
-    {"bench collective", "measures this machine's collectives, nccl-tests style", false},
+    {"bench collective", "measures this machine's collectives, nccl-tests style", true},
     {"bench kernels", "measures matrix products and attention", false},
     {"bench step", "measures training steps", false},
     {"bench search", "measures the layout search", false},
@@ -52,7 +53,10 @@ struct Entry {
   int (*run)(const Arguments&);
 };
 constexpr Entry entries[] = {
-    {"train", train},
+    {"train", train},  //
+    {"simulate", simulate},
+    {"plan", plan},
+    {"bench collective", bench_collective},
     {"runs", runs},
     {"runs export", runs_export},
     {"doctor", doctor},
@@ -139,7 +143,6 @@ int dispatch(const Arguments& arguments) {
     return feature.built && feature.name.starts_with(first + " ");
   });
   if (!group_is_built) refuse(first, "");
-  const std::vector<std::string> second = words_after(first);
   if (arguments.size() > 1 && !arguments[1].starts_with("-")) refuse(arguments[1], first);
   std::string text;
   for (const Feature& feature : table) {
@@ -151,7 +154,7 @@ int dispatch(const Arguments& arguments) {
     print(text);
     return exit_ok;
   }
-  throw UsageError(fmt::format("`lockstep {}` needs one more word: {}\n{}", first, joined(second), text));
+  throw UsageError(fmt::format("`lockstep {}` needs one more word\n{}", first, text));
 }
 
 }  // namespace

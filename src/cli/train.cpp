@@ -10,23 +10,14 @@
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
 #include "cli/machine.hpp"
+#include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
 #include "cli/run_text.hpp"
 #include "cli/train_run.hpp"
-#include "parallel/layout.hpp"
-#include "parallel/program.hpp"
-#include "parallel/program_check.hpp"
 
 namespace lockstep::cli {
 
 namespace {
-
-// Every rank's program, proved before anything is started.
-void check_programs(const config::RunFile& run) {
-  const parallel::Layout layout(run);
-  parallel::check_step_programs(parallel::build_step_programs(layout), layout.virtual_stages(),
-                                layout.micro_batches());
-}
 
 std::string opening(const config::RunFile& run) {
   const int cores = usable_cores();
@@ -59,7 +50,7 @@ int train(const Arguments& arguments) {
   const config::RunFile run = config::load_run_file(file, overrides);
   config::check_for_training(run);
   const std::filesystem::path worker = resilience::find_worker();
-  check_programs(run);
+  checked_programs(parallel::Layout(run));  // proved before anything is started
 
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error to report, not a death without a word
   std::FILE* out = json ? stderr : stdout;

@@ -1,0 +1,44 @@
+# make demo   from a fresh Debian 12 machine to a trained and a simulated model
+# make test   the same set-up, then every test
+#
+# Also: setup, build, test-asan, test-tsan, format, clean.
+
+PRESET ?= release
+BUILD  := build/$(PRESET)
+JOBS   ?= $(shell nproc)
+
+.PHONY: setup build demo test test-asan test-tsan format clean
+.DEFAULT_GOAL := build
+
+setup:
+	@./.ci/setup
+
+build: setup
+	@./.ci/build $(PRESET) all $(JOBS)
+
+demo:
+	@$(MAKE) --no-print-directory PRESET=release build
+	@echo
+	@build/release/lockstep train configs/tiny.toml
+	@echo
+	@build/release/lockstep simulate configs/llama3-405b-16k.toml
+	@echo
+	@./.ci/after-demo
+
+# ctest's summary of the main run ends the output.
+test: setup test-asan test-tsan build
+	@ctest --test-dir $(BUILD) --output-on-failure --progress -j $(JOBS)
+
+test-asan: setup
+	@./.ci/build asan all $(JOBS)
+	@ctest --test-dir build/asan --output-on-failure --progress -j $(JOBS) -L fast
+
+test-tsan: setup
+	@./.ci/build tsan test_comm $(JOBS)
+	@ctest --test-dir build/tsan --output-on-failure --progress -R '^comm\.'
+
+format:
+	@git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
+
+clean:
+	rm -rf build

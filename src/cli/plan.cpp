@@ -1,0 +1,33 @@
+// lockstep plan RUN.toml
+#include "plan/report.hpp"
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "cli/commands.hpp"
+#include "cli/flags.hpp"
+#include "cli/modelled_run.hpp"
+#include "cli/output.hpp"
+
+namespace lockstep::cli {
+
+int plan(const Arguments& arguments) {
+  std::string file;
+  std::vector<std::string> overrides;
+  bool json = false;
+  Flags flags("plan", "lockstep plan configs/llama3-405b-16k.toml --set parallel.tp=4 --set parallel.dp=256");
+  flags.required(file, "RUN.toml", "the run file")
+      .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
+      .toggle(json, "--json", "one JSON document on standard output");
+  if (!flags.parse(arguments)) return exit_ok;
+  const config::RunFile run = config::load_run_file(file, overrides);
+  checked_programs(parallel::Layout(run));
+  const lockstep::plan::Plan result = lockstep::plan::plan_of(run);
+  if (json) {
+    print_json(plan_json(result));
+  } else {
+    print(plan_text(result, text_style()));
+  }
+  return exit_ok;
+}
+
+}  // namespace lockstep::cli

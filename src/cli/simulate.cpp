@@ -1,0 +1,93 @@
+// lockstep simulate RUN.toml
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "cli/commands.hpp"
+#include "cli/flags.hpp"
+#include "cli/modelled_run.hpp"
+#include "cli/output.hpp"
+#include "cli/several_steps.hpp"
+#include "plan/memory.hpp"
+#include "plan/report.hpp"
+#include "sim/report.hpp"
+
+namespace lockstep::cli {
+
+namespace {
+
+struct Wanted {
+  std::string trace;           // file; empty: none
+  std::vector<int64_t> ranks;  // in the trace; empty: one of every pipeline stage
+};
+
+std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layout) {
+  std::vector<int> out;
+  if (wanted.trace.empty()) {
+    if (!wanted.ranks.empty()) throw UsageError("--ranks says what the trace holds: give --trace FILE too");
+    return out;
+  }
+  if (wanted.trace.ends_with(".pftrace")) {
+    throw UsageError(
+        "`lockstep simulate --trace FILE.pftrace` is not built yet; docs/status.md lists what works. A name "
+        "that "
+        "ends in .json gives a Chrome trace, which Perfetto opens too");
+  }
+  for (const int64_t rank : wanted.ranks) out.push_back(static_cast<int>(rank));
+  if (out.empty()) {
+    for (int stage = 0; stage < layout.stages(); ++stage) out.push_back(layout.mesh().rank({0, 0, stage, 0}));
+  }
+  return out;
+}
+
+}  // namespace
+
+int simulate(const Arguments& arguments) {
+  std::string file;
+  std::vector<std::string> overrides;
+  Wanted wanted;
+  int64_t steps = 1;
+  std::optional<int64_t> seed;
+  bool json = false;
+  Flags flags("simulate",
+              "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0,8");
+  flags.required(file, "RUN.toml", "the run file")
+      .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
+      .number(steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
+      .number(seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
+      .text(wanted.trace, "--trace", "FILE", "writes the steps as a Chrome trace (JSON)")
+      .numbers(wanted.ranks, "--ranks", "LIST", "ranks in the trace; otherwise one of every pipeline stage",
+               {0, std::numeric_limits<int>::max()})
+      .toggle(json, "--json", "one JSON document on standard output");
+  if (!flags.parse(arguments)) return exit_ok;
+
+  const config::RunFile run = config::load_run_file(file, overrides);
+  const parallel::Layout layout(run);
+  sim::StepOptions options = sim::step_options(run.simulate);
+  if (seed) options.seed = static_cast<uint64_t>(*seed);
+  options.traced_ranks = traced_ranks(wanted, layout);
+  const std::vector<parallel::Program> programs = checked_programs(layout);
+
+  SeveralSteps all;
+  for (options.step = 0; options.step < steps; ++options.step) {
+    all.add(sim::simulate_step(layout, programs, options));
+  }
+  const sim::StepResult result = all.summary();
+  if (!wanted.trace.empty()) sim::write_chrome_trace(wanted.trace, layout.mesh(), result.traces);
+  const lockstep::plan::MemoryReport memory = lockstep::plan::memory_of(layout, programs);
+  if (json) {
+    print_json(sim::simulate_json(run, result, all.seconds(), memory_json(memory)));
+    return exit_ok;
+  }
+  const cost::Style style = text_style();
+  print(sim::simulate_text(run, result, all.seconds(), style) + memory_text(memory, style));
+  if (!wanted.trace.empty()) {
+    print(fmt::format("\n{} holds {} rank{}, for chrome://tracing or Perfetto\n", wanted.trace,
+                      options.traced_ranks.size(), options.traced_ranks.size() == 1 ? "" : "s"));
+  }
+  return exit_ok;
+}
+
+}  // namespace lockstep::cli

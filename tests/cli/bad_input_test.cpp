@@ -1,0 +1,128 @@
+// Wrong run files and flags: a clear answer, exit code 2, nothing written anywhere.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "cli/program.hpp"
+
+namespace lockstep::test {
+namespace {
+
+// A command that must be refused. The run file is configs/tiny.toml, one text replaced, as FOLDER/run.toml.
+struct Case {
+  std::string name;
+  std::string from, to;                // in the run file
+  std::vector<std::string> arguments;  // after the run file
+  std::vector<std::string> answers;    // all of them in the message
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"WrongType",
+       "hidden = 128",
+       "hidden = \"wide\"",
+       {},
+       {"run.toml:7:", "model.hidden = \"wide\"", "integer"}},
+      {"UnknownKey",
+       "micro_batch = 1 ",
+       "micro_bach = 1 ",
+       {},
+       {"run.toml:25:", "parallel.micro_bach", "did you mean parallel.micro_batch"}},
+      {"UnknownTable", "[parallel]", "[paralel]", {}, {"paralel", "parallel"}},
+      {"TpDoesNotDivideHeads",
+       "tp = 2",
+       "tp = 3",
+       {},
+       {"run.toml:18:", "parallel.tp = 3", "must divide model.heads = 8", "works: 4"}},
+      {"WorldSize", "gpus = 8", "gpus = 16", {}, {"run.toml:15:", "cluster.gpus = 16", "= 8", "works: 8"}},
+      {"SequenceByTp",
+       "sequence = 128",
+       "sequence = 127",
+       {},
+       {"run.toml:33:", "train.sequence = 127", "parallel.tp = 2", "works: 128"}},
+      {"LayersByStages", "layers = 4", "layers = 5", {}, {"run.toml:6:", "model.layers = 5", "pp"}},
+      {"BadSchedule",
+       "schedule = \"1f1b\"",
+       "schedule = \"1f2b\"",
+       {},
+       {"run.toml:22:", "parallel.schedule = \"1f2b\"", "1f1b"}},
+      {"NotBuiltYet", "cp = 1", "cp = 2", {}, {"parallel.cp = 2", "not built yet"}},
+      {"Syntax", "steps = 600", "steps = = 600", {}, {"run.toml:35:"}},
+      {"Override", "", "", {"--set", "train.steps=-3"}, {"--set train.steps=-3", "train.steps = -3"}},
+      {"OverrideType", "", "", {"--set", "train.steps=many"}, {"--set train.steps=many", "integer"}},
+      {"OverrideKey", "", "", {"--set", "train.stesp=3"}, {"train.stesp", "did you mean train.steps"}},
+      {"OverrideForm", "", "", {"--set", "nonsense"}, {"--set nonsense", "table.key=value"}},
+      {"Flag", "", "", {"--run-dri", "x"}, {"--run-dri", "--run-dir"}},
+      {"RunDirInUse", "", "", {"--run-dir", "."}, {"--run-dir .", "not an empty folder"}},
+      {"TrainingRule",
+       "",
+       "",
+       {"--set", "data.text=/nowhere"},
+       {"data.text = \"/nowhere\"", "no such folder or file"}},
+  };
+  return all;
+}
+
+class BadInput : public testing::TestWithParam<Case> {};
+
+TEST_P(BadInput, IsAnsweredAndLeavesNothing) {
+  const Case& test = GetParam();
+  const bool needs_worker = test.name == "RunDirInUse";  // the trainer is looked for first
+  if (needs_worker && !has_worker()) GTEST_SKIP() << "this build has no trainer";
+  TemporaryFolder folder;
+  write_tiny(folder.path() / "run.toml", test.from, test.to);
+  const auto before = listing(folder.path());
+  const auto shared_before = named_shared_memory();
+  std::vector<std::string> words = {"train", "run.toml"};
+  words.insert(words.end(), test.arguments.begin(), test.arguments.end());
+  // The text is found by its absolute path unless the case is about it.
+  if (test.name != "TrainingRule") {
+    words.insert(words.end(), {"--set", std::string("data.text=") + LOCKSTEP_SOURCE_DIR + "/data/sotu"});
+  }
+  const Outcome outcome = lockstep(words, folder.path());
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_TRUE(outcome.out.empty()) << outcome.out;
+  for (const std::string& answer : test.answers) {
+    EXPECT_NE(outcome.err.find(answer), std::string::npos)
+        << "wanted: " << answer << "\ngot: " << outcome.err;
+  }
+  EXPECT_EQ(listing(folder.path()), before) << "something was written";
+  EXPECT_EQ(named_shared_memory(), shared_before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, BadInput, testing::ValuesIn(cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(BadInputFiles, AMissingFileIsNamed) {
+  TemporaryFolder folder;
+  for (const char* command : {"train", "simulate", "plan"}) {
+    const Outcome outcome = lockstep({command, "absent.toml"}, folder.path());
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.err.find("absent.toml: no such run file"), std::string::npos) << outcome.err;
+  }
+  EXPECT_TRUE(listing(folder.path()).empty());
+}
+
+TEST(BadInputFiles, AllProblemsComeAtOnce) {
+  TemporaryFolder folder;
+  write_tiny(folder.path() / "run.toml", "tp = 2", "tp = 3");
+  const Outcome outcome =
+      lockstep({"train", "run.toml", "--set", "train.steps=0", "--set", "train.lrr=1"}, folder.path());
+  EXPECT_EQ(outcome.code, 2);
+  for (const char* answer : {"train.steps = 0", "train.lrr", "model.heads = 8", "cluster.gpus = 8"}) {
+    EXPECT_NE(outcome.err.find(answer), std::string::npos) << answer << "\n" << outcome.err;
+  }
+}
+
+TEST(BadInputFiles, WithoutATrainerTrainSaysHowToGetIt) {
+  if (has_worker()) GTEST_SKIP() << "this build has one";
+  TemporaryFolder folder;
+  const Outcome outcome = lockstep({"train", tiny().string()}, folder.path());
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("-DLOCKSTEP_TRAIN=ON"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("libtorch-dev"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(listing(folder.path()).empty());
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,257 @@
+// `lockstep train` from outside: what it prints, what it leaves, and that it leaves no process and no shared
+// memory behind however it ends. Four real workers (TP2 x PP2) of the tiny model.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include "base/json.hpp"
+#include "cli/program.hpp"
+#include "config/run_file.hpp"
+#include "observe/run_store.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr int workers = 4;
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+int rank_of(pid_t pid) {
+  const std::string text = read_file("/proc/" + std::to_string(pid) + "/environ");
+  const size_t at = ("\0" + text).find(std::string("\0RANK=", 6));
+  return at == std::string::npos ? -1 : std::stoi(text.substr(at + 5));
+}
+
+bool within(double seconds, const std::function<bool()>& done) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+class Train : public testing::Test {
+ protected:
+  void SetUp() override { shared_memory_ = named_shared_memory(); }
+  void TearDown() override {
+    EXPECT_EQ(named_shared_memory(), shared_memory_);
+    EXPECT_TRUE(end_within(all_workers_, 0.5)) << "a worker is left";
+  }
+
+  std::filesystem::path run_dir() const { return folder_.path() / "run"; }
+
+  std::vector<std::string> command(int steps, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"train", tiny().string(), "--run-dir", run_dir().string()};
+    for (const std::string& value :
+         {std::string("parallel.dp=1"), std::string("cluster.gpus=4"), std::string("train.eval_sequences=8"),
+          "train.steps=" + std::to_string(steps)}) {
+      words.insert(words.end(), {"--set", value});
+    }
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  // A run without an end, once it has printed a step: its workers by rank.
+  std::unique_ptr<Program> start_endless(const std::vector<std::string>& more = {}) {
+    auto program = std::make_unique<Program>(command(1'000'000, more), folder_.path());
+    EXPECT_TRUE(within(60, [&] { return program->out().find("step 2/") != std::string::npos; }))
+        << program->err();
+    for (const pid_t pid : children_of(program->pid())) by_rank_[rank_of(pid)] = pid;
+    for (const auto& [rank, pid] : by_rank_) all_workers_.insert(pid);
+    EXPECT_EQ(by_rank_.size(), static_cast<size_t>(workers));
+    return program;
+  }
+
+  std::string state() const {
+    return observe::RunStore::open(run_dir() / "run.db").meta("state").value_or("none");
+  }
+
+  TemporaryFolder folder_;
+  std::set<std::string> shared_memory_;
+  std::map<int, pid_t> by_rank_;
+  std::set<pid_t> all_workers_;
+};
+
+TEST_F(Train, ReportsAsJsonAndLeavesAWholeRunFolder) {
+  const Outcome outcome =
+      lockstep(command(6, {"--json", "--set", "train.trace_first_step=2", "--set", "train.trace_steps=2"}),
+               folder_.path());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+
+  const Json result = Json::parse(outcome.out);
+  std::string names;
+  for (const auto& [name, value] : result.items()) names += name + " ";
+  EXPECT_EQ(names,
+            "steps first_loss last_loss eval_loss weights_hash tokens_per_second restarts run_directory ");
+  EXPECT_EQ(result["steps"], 6);
+  EXPECT_EQ(result["restarts"], 0);
+  EXPECT_EQ(result["run_directory"], run_dir().string());
+  EXPECT_NEAR(result["first_loss"].get<double>(), std::log(256.0), 0.1) << "it starts knowing nothing";
+  EXPECT_LT(result["last_loss"].get<double>(), result["first_loss"].get<double>() - 0.5);
+  EXPECT_LT(result["eval_loss"].get<double>(), result["first_loss"].get<double>() - 0.5);
+  EXPECT_TRUE(std::regex_match(result["weights_hash"].get<std::string>(), std::regex("[0-9a-f]{32}")));
+
+  const auto store = observe::RunStore::open(run_dir() / "run.db");
+  const auto steps = store.steps();
+  ASSERT_EQ(steps.size(), 6u);
+  EXPECT_EQ(steps.front().loss, result["first_loss"].get<double>());
+  EXPECT_EQ(steps.back().loss, result["last_loss"].get<double>());
+  double seconds = 0;
+  for (const auto& step : steps) {
+    EXPECT_EQ(step.tokens, 16 * 128);
+    EXPECT_NEAR(step.tokens_per_second * step.seconds, 16 * 128, 1e-6);
+    seconds += step.seconds;
+  }
+  EXPECT_LT(seconds, outcome.seconds) << "steps cannot take longer than the whole command";
+  std::vector<double> steady = {steps[3].tokens_per_second, steps[4].tokens_per_second,
+                                steps[5].tokens_per_second};
+  std::sort(steady.begin(), steady.end());
+  EXPECT_EQ(result["tokens_per_second"].get<double>(), steady[1]);
+  EXPECT_EQ(state(), "finished");
+
+  const config::RunFile resolved = config::load_run_file(run_dir() / "run.toml", {});
+  EXPECT_EQ(resolved.parallel.dp, 1);
+  EXPECT_EQ(resolved.train.steps, 6);
+
+  const Json trace = Json::parse(read_file(run_dir() / "trace/trace.json"));
+  std::set<int> ranks, traced_steps;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    ranks.insert(event["pid"].get<int>());
+    if (event["args"].contains("step")) traced_steps.insert(event["args"]["step"].get<int>());
+  }
+  EXPECT_EQ(ranks.size(), static_cast<size_t>(workers));
+  EXPECT_EQ(traced_steps, (std::set<int>{2, 3}));
+
+  const Outcome listed = lockstep({"runs", "--dir", folder_.path().string(), "--json"});
+  ASSERT_EQ(listed.code, 0) << listed.err;
+  const Json row = Json::parse(listed.out)[0];
+  EXPECT_EQ(row["state"], "finished");
+  EXPECT_EQ(row["steps_done"], 6);
+  EXPECT_EQ(row["last_loss"], result["last_loss"]);
+  EXPECT_EQ(row["eval_loss"], result["eval_loss"]);
+
+  const std::string csv = lockstep({"runs", "export", run_dir().string()}).out;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 7);
+  const Json exported = Json::parse(lockstep({"runs", "export", run_dir().string(), "--json"}).out);
+  EXPECT_EQ(exported[2]["loss"].get<double>(), steps[2].loss);
+}
+
+TEST_F(Train, PrintsALineAStepAndWhereTheResultsLie) {
+  const Outcome outcome = lockstep(command(2), folder_.path());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find("tiny: 853K parameters, TP2 x PP2"), 0u) << outcome.out;
+  const std::regex line(
+      R"(step [12]/2  loss [0-9.]+  grad_norm [0-9.]+  lr \S+  mem \S+iB  tps [0-9,]+  tflops [0-9.]+  mfu [0-9.]+%  eta 0:\d\d:\d\d\n)");
+  EXPECT_EQ(std::distance(std::sregex_iterator(outcome.out.begin(), outcome.out.end(), line),
+                          std::sregex_iterator()),
+            2)
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "no terminal, no escapes";
+  for (const char* text : {"held-out loss", "weights_hash", "run.db", "next:"}) {
+    EXPECT_NE(outcome.out.find(text), std::string::npos) << text;
+  }
+}
+
+TEST_F(Train, AKilledWorkerEndsTheRunAndIsNamed) {
+  for (const int victim : {0, 3}) {
+    const auto program = start_endless();
+    kill(by_rank_.at(victim), SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome outcome = program->wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(outcome.err.find("rank " + std::to_string(victim) + " was killed by signal 9 (SIGKILL)"),
+              std::string::npos)
+        << outcome.err;
+    EXPECT_TRUE(end_within(all_workers_, 0.1));
+    EXPECT_EQ(state(), "failed");
+    EXPECT_GE(observe::RunStore::open(run_dir() / "run.db").steps().size(), 2u) << "what was done is kept";
+    std::filesystem::remove_all(run_dir());
+    by_rank_.clear();
+  }
+}
+
+TEST_F(Train, AKilledLauncherLeavesNoWorker) {
+  auto program = start_endless();
+  kill(program->pid(), SIGKILL);
+  EXPECT_EQ(program->wait().signal, SIGKILL);
+  EXPECT_TRUE(end_within(all_workers_, 2));
+  const Json rows = Json::parse(lockstep({"runs", "--dir", folder_.path().string(), "--json"}).out);
+  EXPECT_EQ(rows[0]["state"], "killed") << "the store could not be told, and `runs` sees it all the same";
+}
+
+TEST_F(Train, ALauncherKilledWhileWorkersStartLeavesNone) {
+  Program program(command(1'000'000), folder_.path());
+  ASSERT_TRUE(within(30, [&] { return children_of(program.pid()).size() == workers; }));
+  all_workers_ = children_of(program.pid());
+  program.signal(SIGKILL);
+  program.wait();
+  EXPECT_TRUE(end_within(all_workers_, 2));
+}
+
+TEST_F(Train, AnInterruptEndsItCleanly) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const auto program = start_endless();
+    EXPECT_EQ(Json::parse(lockstep({"runs", "--dir", folder_.path().string(), "--json"}).out)[0]["state"],
+              "running");
+    program->signal(number);
+    const Outcome outcome = program->wait();
+    EXPECT_EQ(outcome.code, 128 + number) << outcome.err;
+    EXPECT_NE(outcome.err.find("interrupted by SIG"), std::string::npos) << outcome.err;
+    EXPECT_TRUE(end_within(all_workers_, 0.1));
+    EXPECT_EQ(state(), "interrupted");
+    std::filesystem::remove_all(run_dir());
+    by_rank_.clear();
+  }
+}
+
+TEST_F(Train, AStoppedWorkerIsNamedByTheTimeout) {
+  const auto program = start_endless({"--set", "train.timeout_seconds=3"});
+  kill(by_rank_.at(2), SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = program->wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(std::regex_search(outcome.err, std::regex("(rank|ranks) 2\\b"))) << outcome.err;
+  EXPECT_NE(outcome.err.find("did not come"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(end_within(all_workers_, 0.1)) << "the stopped one too";
+}
+
+TEST_F(Train, AReaderThatLeavesEndsTheRun) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  Program program(command(1'000'000), folder_.path(), ends[1]);
+  close(ends[1]);
+  char part[256];
+  ASSERT_GT(read(ends[0], part, sizeof part), 0);  // the opening sentence
+  ASSERT_TRUE(within(30, [&] { return children_of(program.pid()).size() == workers; }));
+  all_workers_ = children_of(program.pid());
+  close(ends[0]);
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("cannot be written"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(end_within(all_workers_, 0.1));
+  EXPECT_EQ(state(), "failed");
+}
+
+}  // namespace
+}  // namespace lockstep::test
