@@ -8,6 +8,16 @@
 
 namespace lockstep::sim {
 
+namespace {
+
+std::string describe(const MessageKey& key) {
+  return "stage " + std::to_string(key.stage) + " is sent the " +
+         (key.forward ? "hidden state" : "gradient") + " of chunk " + std::to_string(key.chunk) +
+         ", micro-batch " + std::to_string(key.micro_batch);
+}
+
+}  // namespace
+
 std::vector<double> Exchange::buffer() {
   if (free_.empty()) return std::vector<double>(lanes_);
   std::vector<double> out = std::move(free_.back());
@@ -16,11 +26,12 @@ std::vector<double> Exchange::buffer() {
 }
 
 void Exchange::deliver(const MessageKey& key, std::vector<double> arrival) {
-  if (!messages_.emplace(key, std::move(arrival)).second) {
-    throw RunError("stage " + std::to_string(key.stage) + " is sent the " +
-                   (key.forward ? "hidden state" : "gradient") + " of chunk " + std::to_string(key.chunk) +
-                   ", micro-batch " + std::to_string(key.micro_batch) + " twice");
-  }
+  if (!messages_.emplace(key, std::move(arrival)).second) throw RunError(describe(key) + " twice");
+}
+
+void Exchange::check_empty() const {
+  if (messages_.empty()) return;
+  throw RunError(describe(messages_.begin()->first) + " and never receives it");
 }
 
 std::optional<std::vector<double>> Exchange::take(const MessageKey& key) {

@@ -28,6 +28,8 @@ class Exchange {
   void deliver(const MessageKey& key, std::vector<double> arrival);
   // Takes a message out; nothing when it has not been sent yet. Give the buffer back with `recycle`.
   std::optional<std::vector<double>> take(const MessageKey& key);
+  // Throws RunError when a message was sent that nobody took.
+  void check_empty() const;
   void recycle(std::vector<double> buffer) { free_.push_back(std::move(buffer)); }
 
   // The `occurrence`-th meeting of all stages: each enters once with its lanes' times; stage 0 brings the

@@ -1,5 +1,7 @@
 #include "sim/ideal_pipeline.hpp"
 
+#include <algorithm>
+
 #include "sim/run_stages.hpp"
 
 namespace lockstep::sim {
@@ -8,7 +10,8 @@ double IdealPipeline::bubble_fraction() const {
   if (window <= 0) return 0;
   double idle_share = 0;
   for (const double seconds : busy) idle_share += 1 - seconds / window;
-  return idle_share / static_cast<double>(busy.size());
+  // A single stage is never idle; its window and its passes differ by rounding.
+  return std::max(0.0, idle_share / static_cast<double>(busy.size()));
 }
 
 IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,
@@ -22,7 +25,7 @@ IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,
     lanes[s] = {&grid, paths[s], {1.0}, {0}, {0}, nullptr};
     runs.emplace_back(programs[s], lanes[s], exchange, nullptr);
   }
-  run_to_end(runs);
+  run_to_end(runs, exchange);
 
   IdealPipeline ideal;
   PhaseTimes phase;

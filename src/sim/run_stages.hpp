@@ -8,7 +8,8 @@
 
 namespace lockstep::sim {
 
-// Throws RunError that names a stage and action when the programs wait for each other in vain.
-void run_to_end(std::vector<StageRun>& stages);
+// Throws RunError that names stages and actions when the programs wait for each other in vain, or a message
+// is sent that nobody receives.
+void run_to_end(std::vector<StageRun>& stages, const Exchange& exchange);
 
 }  // namespace lockstep::sim

@@ -135,7 +135,7 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   for (size_t s = 0; s < priced.size(); ++s) {
     runs.emplace_back(priced[s], lanes[s], exchange, tracers[s].get());
   }
-  run_to_end(runs);
+  run_to_end(runs, exchange);
 
   StepResult result = collect_result(mesh, grid, runs, with_tp);
   result.bubble_fraction = ideal_pipeline(priced, free_paths(layout.stages())).bubble_fraction();

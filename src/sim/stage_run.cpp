@@ -73,7 +73,17 @@ bool StageRun::advance() {
   return moved;
 }
 
-void StageRun::finish() { wait_until(times_.clock, times_.dp_stream, times_.dp); }
+void StageRun::finish() {
+  // A message that no pass needed still has to come.
+  while (!posted_.empty()) {
+    const PricedAction& receive = *posted_.begin()->second;
+    if (!take_message(receive.action)) {
+      throw RunError("stage " + std::to_string(program_.stage()) + ", " + parallel::describe(receive.action) +
+                     ": is never sent");
+    }
+  }
+  wait_until(times_.clock, times_.dp_stream, times_.dp);
+}
 
 std::string StageRun::where() const {
   return "stage " + std::to_string(program_.stage()) + ", " +
@@ -83,17 +93,20 @@ std::string StageRun::where() const {
 bool StageRun::begin_action(const PricedAction& action) {
   const Kind kind = action.action.kind;
   if (is_receive(kind)) {
-    posted_[{goes_forward(kind), action.action.chunk, action.action.micro_batch}] = &action;
+    const parallel::Action& a = action.action;
+    if (!posted_.insert({{goes_forward(kind), a.chunk, a.micro_batch}, &action}).second) {
+      throw RunError(where() + ": is posted twice");
+    }
   }
-  if (is_pass(kind) && !wait_for_message(action)) return false;
+  if (is_pass(kind) && !take_message(action.action)) return false;
   if (kind == Kind::gradient_norm) wait_for_dp();
   action_start_ = lowest(times_.clock);
   first_lane_start_ = times_.clock.front();
   return true;
 }
 
-bool StageRun::wait_for_message(const PricedAction& pass) {
-  const parallel::Action& a = pass.action;
+// Waits for the posted message of the action's direction, chunk and micro-batch. False: it is not there yet.
+bool StageRun::take_message(const parallel::Action& a) {
   const bool forward = goes_forward(a.kind);
   const auto receive = posted_.find({forward, a.chunk, a.micro_batch});
   if (receive == posted_.end()) return true;

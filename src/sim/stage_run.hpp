@@ -76,7 +76,7 @@ class StageRun {
   // Runs until the program ends or has to wait for another stage; returns whether anything was done.
   bool advance();
   bool done() const { return at_ == program_.actions().size(); }
-  // After the last action: waits for what is still under way.
+  // After the last action: waits for what is still under way. Throws RunError for a receive without a send.
   void finish();
   std::string where() const;  // "stage 3, backward chunk 0 micro-batch 2"
 
@@ -86,7 +86,7 @@ class StageRun {
 
  private:
   bool begin_action(const PricedAction& action);
-  bool wait_for_message(const PricedAction& pass);
+  bool take_message(const parallel::Action& action);
   bool run_ops(const PricedAction& action);
   void end_action(const PricedAction& action);
 
