@@ -69,6 +69,8 @@ class Drawn {
     if (one_of({0, 0, 0, 1}) == 1) run.parallel.recompute = {"full"};
     run.cluster = small_cluster(one_of({2, 4, 6, 64}), one_of({12, 12, 192}));
     if (run.cluster.gpus_per_pod % run.cluster.gpus_per_node != 0) run.cluster.gpus_per_pod = 192;
+    // Slow enough at times that messages and reductions queue up behind one another.
+    run.cluster.nic_bandwidth = static_cast<double>(one_of({20'000'000'000, 200'000'000}));
     run.cluster.gpus = run.parallel.world_size();
     run.simulate.seed = static_cast<int64_t>(engine_());
     return run;

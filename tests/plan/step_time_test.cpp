@@ -1,0 +1,155 @@
+#include "plan/step_time.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/json.hpp"
+#include "plan/pipeline_time.hpp"
+#include "plan/report.hpp"
+#include "sim/simulate_step.hpp"
+
+namespace lockstep::plan {
+namespace {
+
+config::RunFile large_run(const std::vector<std::string>& overrides = {}) {
+  return config::load_run_file(LOCKSTEP_SOURCE_DIR "/configs/llama3-405b-16k.toml", overrides);
+}
+
+PipelineShape even(config::ScheduleKind schedule, int stages, int chunks, int micro_batches) {
+  PipelineShape p;
+  p.schedule = schedule;
+  p.micro_batches = micro_batches;
+  p.forward.assign(static_cast<size_t>(stages), std::vector<double>(static_cast<size_t>(chunks), 1.0));
+  p.backward.assign(static_cast<size_t>(stages), std::vector<double>(static_cast<size_t>(chunks), 2.0));
+  return p;
+}
+
+TEST(PipelineTime, EqualStagesAndFreeMessagesGiveTheTextbookFormula) {
+  for (const int p : {1, 2, 4, 16}) {
+    for (const int m : {1, 2, 4, 16, 64}) {
+      for (const auto kind : {config::ScheduleKind::gpipe, config::ScheduleKind::one_f_one_b}) {
+        EXPECT_DOUBLE_EQ(pipeline_seconds(even(kind, p, 1, m)), 3.0 * (m + p - 1)) << p << " " << m;
+      }
+    }
+    for (const int v : {2, 4, 8}) {
+      const auto kind = config::ScheduleKind::interleaved;
+      for (const int groups : {1, 2, 5}) {
+        EXPECT_DOUBLE_EQ(pipeline_seconds(even(kind, p, v, groups * p)), 3.0 * (v * groups * p + p - 1));
+      }
+    }
+  }
+}
+
+TEST(PipelineTime, ABusyStageAndSlowMessagesLengthenIt) {
+  PipelineShape p = even(config::ScheduleKind::one_f_one_b, 4, 1, 8);
+  const double even_seconds = pipeline_seconds(p);
+  p.message = 0.1;
+  EXPECT_GT(pipeline_seconds(p), even_seconds + 2 * 3 * 0.1 - 1e-12);
+  p.message = 0;
+  p.forward[2][0] = 2;  // one more a micro-batch
+  EXPECT_NEAR(pipeline_seconds(p), even_seconds + 8, 1e-12);
+}
+
+// Llama models on H100s, in layouts as people use them.
+config::RunFile drawn_run(std::mt19937& engine) {
+  const auto one_of = [&](std::initializer_list<int64_t> v) { return v.begin()[engine() % v.size()]; };
+  for (;;) {
+    config::RunFile run = large_run();
+    const bool largest = one_of({0, 1, 2}) == 2;
+    if (!largest) {
+      const bool small = one_of({0, 1}) == 0;
+      run.model.layers = small ? 32 : 80;
+      run.model.hidden = small ? 4096 : 8192;
+      run.model.ffn = small ? 14336 : 28672;
+      run.model.heads = small ? 32 : 64;
+    }
+    config::ParallelConfig& p = run.parallel;
+    p.first_stage_less_layers = p.last_stage_less_layers = largest ? 1 : 0;
+    const int64_t layers = run.model.layers + (largest ? 2 : 0);
+    p.tp = one_of({1, 2, 4, 8});
+    p.pp = one_of({2, 4, 8, 16});
+    p.dp = one_of({1, 2, 4, 8, 16, 32});
+    p.virtual_stages = one_of({1, 1, 2, 4, 8});
+    if (layers % (p.pp * p.virtual_stages) != 0) continue;
+    p.schedule = p.virtual_stages > 1     ? config::ScheduleKind::interleaved
+                 : one_of({0, 1, 2}) == 0 ? config::ScheduleKind::gpipe
+                                          : config::ScheduleKind::one_f_one_b;
+    p.micro_batch = one_of({1, 2});
+    run.train.global_batch = p.dp * p.micro_batch * one_of({2, 4, 8, 12, 16, 32, 64});
+    run.train.sequence = one_of({2048, 4096, 8192});
+    run.cluster.gpus = p.world_size();
+    return run;
+  }
+}
+
+TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
+  std::mt19937 engine(5);
+  std::vector<double> errors;
+  for (int i = 0; i < 60; ++i) {
+    const config::RunFile run = drawn_run(engine);
+    const parallel::Layout layout(run);
+    sim::StepOptions options;
+    options.jitter = false;
+    const auto simulated = sim::simulate_step(layout, parallel::build_step_programs(layout), options);
+    const StepTime closed = step_time(layout);
+    errors.push_back(std::abs(closed.seconds / simulated.seconds - 1));
+    EXPECT_NEAR(closed.split.total(), closed.seconds, 1e-9 * closed.seconds);
+    for (const double part : closed.split.values()) EXPECT_GE(part, 0);
+    EXPECT_NEAR(closed.split.compute, simulated.split.compute, 1e-9 * simulated.seconds);
+    EXPECT_NEAR(closed.bubble_fraction, simulated.bubble_fraction, 0.05);
+  }
+  std::sort(errors.begin(), errors.end());
+  RecordProperty("median", std::to_string(errors[30]));
+  RecordProperty("p95", std::to_string(errors[57]));
+  EXPECT_LT(errors[30], 0.02);
+  EXPECT_LT(errors[57], 0.06);
+  EXPECT_LT(errors.back(), 0.15);
+}
+
+TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
+  const Plan plan = plan_of(large_run());
+  EXPECT_GT(plan.step.seconds, 5);
+  EXPECT_LT(plan.step.seconds, 8);
+  EXPECT_EQ(plan.step.tokens, 16777216);
+  EXPECT_TRUE(plan.memory.fits());
+}
+
+TEST(StepTime, TrainingTimeAndCost) {
+  const config::RunFile run = large_run();
+  const Training t = training_of(run, 6.0);
+  EXPECT_EQ(t.tokens, 15.6e12);
+  EXPECT_NEAR(t.days, 15.6e12 / 16777216 * 6 / 86400, 1e-9);
+  EXPECT_NEAR(t.gpu_hours, t.days * 24 * 16384, 1e-3);
+  EXPECT_NEAR(t.usd, t.gpu_hours * run.cluster.usd_per_gpu_hour, 1e-3);
+  config::RunFile by_steps = run;
+  by_steps.train.tokens = 0;
+  by_steps.train.steps = 10;
+  EXPECT_EQ(training_of(by_steps, 6.0).tokens, 167772160);
+}
+
+TEST(PlanReport, JsonHasTheNamesOfTheInterface) {
+  const Json json = plan_json(plan_of(large_run()));
+  std::vector<std::string> names, training;
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  for (const auto& [name, value] : json["training"].items()) training.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "step", "training"}));
+  EXPECT_EQ(training, (std::vector<std::string>{"tokens", "days", "gpu_hours", "usd"}));
+  EXPECT_EQ(json["model"]["parameters"], 405853388800);
+  EXPECT_EQ(Json::parse(json.dump()), json);
+}
+
+TEST(PlanReport, TextNamesTheFiguresThatMatter) {
+  const std::string text = plan_text(plan_of(large_run()), {});
+  for (const char* part : {"a step  (computed)", "6.49 TB", "7.31 TB", "it fits", "weights", "activations",
+                           "15.6T", "406B parameters", "16,384"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  config::RunFile none = large_run();
+  none.parallel.recompute = {};
+  EXPECT_NE(plan_text(plan_of(none), {}).find("it does not fit"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::plan

@@ -1,0 +1,152 @@
+#include "sim/report.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+#include "base/json.hpp"
+#include "sim/drawn_layouts.hpp"
+#include "sim/simulate_steps.hpp"
+
+namespace lockstep::sim {
+namespace {
+
+config::RunFile small_run() {
+  config::RunFile run = tests::sample_run(2, 2, 2, 2, 4);
+  run.cluster = tests::small_cluster(8, 64);
+  return run;
+}
+
+std::vector<StepResult> simulate(const config::RunFile& run, int steps, const std::vector<int>& traced) {
+  const parallel::Layout layout(run);
+  StepOptions options = step_options(run.simulate);
+  options.traced_ranks = traced;
+  return simulate_steps(layout, parallel::build_step_programs(layout), options, steps);
+}
+
+TEST(SimulateSteps, StepsDifferAndTheSummaryIsTheirMean) {
+  const auto steps = simulate(small_run(), 3, {});
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_NE(steps[0].seconds, steps[1].seconds);
+  const StepResult sum = summary_of(steps);
+  EXPECT_DOUBLE_EQ(sum.seconds, (steps[0].seconds + steps[1].seconds + steps[2].seconds) / 3);
+  EXPECT_NEAR(sum.split.total(), sum.seconds, 1e-9 * sum.seconds);
+  EXPECT_EQ(sum.ops, 3 * steps[0].ops);
+  EXPECT_EQ(sum.ranks, 8);
+  EXPECT_EQ(summary_of({steps[1]}).seconds, steps[1].seconds);
+  EXPECT_THROW(summary_of({}), std::invalid_argument);
+}
+
+// The spans of a rank are its program: every op once a step, one after another on every stream.
+TEST(SimulateSteps, TracedSpansAreTheProgramsOps) {
+  const config::RunFile run = small_run();
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  const StepResult sum = summary_of(simulate(run, 2, {6, 1}));
+  ASSERT_EQ(sum.traces.size(), 2u);
+  for (const observe::SpanFile& file : sum.traces) {
+    const int stage = layout.mesh().coordinates(file.rank).pp;
+    std::map<std::string, int> expected, seen;
+    std::map<std::pair<std::string, int64_t>, int> bytes_expected, bytes_seen;
+    for (const auto& action : programs[static_cast<size_t>(stage)].actions) {
+      for (const model::Op& op : parallel::action_ops(layout, stage, action)) {
+        expected[std::string(op.name)] += 2;
+        if (op.axis != model::Axis::none) bytes_expected[{std::string(op.name), op.bytes}] += 2;
+      }
+    }
+    std::array<int64_t, observe::stream_count> busy_until{};
+    for (const observe::Span& span : file.spans) {
+      const std::string& name = file.names.at(span.name);
+      ++seen[name];
+      if (span.bytes > 0) ++bytes_seen[{name, span.bytes}];
+      EXPECT_LE(span.start_ns, span.end_ns);
+      int64_t& until = busy_until[static_cast<size_t>(span.stream)];
+      // Received messages are moments; everything else on a stream goes one after another.
+      if (span.message_end != observe::MessageEnd::received) {
+        EXPECT_GE(span.start_ns, until - 1) << name;
+        until = span.end_ns;
+      }
+    }
+    EXPECT_EQ(seen, expected);
+    EXPECT_EQ(bytes_seen, bytes_expected);
+    EXPECT_EQ(file.dropped, 0);
+  }
+  EXPECT_EQ(sum.traces[0].rank, 1);
+  EXPECT_EQ(sum.traces[1].rank, 6);
+}
+
+TEST(SimulateSteps, BothEndsOfAMessageCarryItsId) {
+  const StepResult r = summary_of(simulate(small_run(), 1, {0, 2}));  // neighbours in the pipeline
+  std::map<uint64_t, int> sent, received;
+  for (const auto& file : r.traces) {
+    for (const observe::Span& span : file.spans) {
+      if (span.message_end == observe::MessageEnd::sent) ++sent[span.message];
+      if (span.message_end == observe::MessageEnd::received) ++received[span.message];
+    }
+  }
+  EXPECT_EQ(sent, received);
+  // Two chunks a stage: four micro-batches cross three borders, both ways.
+  EXPECT_EQ(sent.size(), 4u * 3 * 2);
+}
+
+TEST(SimulateReport, JsonHasTheNamesOfTheInterface) {
+  const config::RunFile run = small_run();
+  const auto steps = simulate(run, 2, {});
+  Json memory;
+  memory["fits"] = true;
+  const Json json = simulate_json(run, steps[0], {steps[0].seconds}, memory);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"layout", "model", "memory", "step", "ranks", "ops", "wall_seconds",
+                                      "slowest_rank", "seconds_p50", "seconds_p99", "phases"}));
+  EXPECT_EQ(json["step"]["seconds"], steps[0].seconds);
+  EXPECT_EQ(json["memory"]["fits"], true);
+  std::vector<std::string> phases;
+  for (const Json& phase : json["phases"]) phases.push_back(phase["name"]);
+  EXPECT_EQ(phases, (std::vector<std::string>{"data", "forward", "backward", "optimizer", "barrier"}));
+}
+
+TEST(SimulateReport, TextIsTheSameButForColour) {
+  const config::RunFile run = small_run();
+  const auto steps = simulate(run, 2, {});
+  const std::vector<double> seconds = {steps[0].seconds, steps[1].seconds};
+  const std::string plain = simulate_text(run, steps[0], seconds, {});
+  std::string coloured = simulate_text(run, steps[0], seconds, {true});
+  EXPECT_EQ(plain.find('\x1b'), std::string::npos);
+  EXPECT_NE(coloured, plain);
+  for (size_t at; (at = coloured.find('\x1b')) != std::string::npos;) {
+    coloured.erase(at, coloured.find('m', at) - at + 1);
+  }
+  EXPECT_EQ(coloured, plain);
+  for (const char* part :
+       {"compute", "bubble", "optimizer", "barrier", "Phases", "Busiest", "Mean of 2 steps"}) {
+    EXPECT_NE(plain.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
+  const config::RunFile run = small_run();
+  const StepResult r = summary_of(simulate(run, 1, {0, 2}));
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("lockstep-trace-" + std::to_string(getpid()) + ".json");
+  write_chrome_trace(path, parallel::Mesh(run.parallel), r.traces);
+  std::ifstream in(path);
+  const Json json = Json::parse(in);
+  std::filesystem::remove(path);
+  size_t complete = 0;
+  bool named = false;
+  for (const Json& event : json.is_array() ? json : json["traceEvents"]) {
+    if (event["ph"] == "X") ++complete;
+    if (event["ph"] == "M" && event["args"].contains("name")) {
+      named = named || event["args"]["name"] == "rank 2  tp0 pp1 dp0";
+    }
+  }
+  EXPECT_EQ(complete, r.traces[0].spans.size() + r.traces[1].spans.size());
+  EXPECT_TRUE(named);
+}
+
+}  // namespace
+}  // namespace lockstep::sim
