@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/run_text.hpp"
 #include "cli/train_run.hpp"
+#include "data/corpus.hpp"
 
 namespace lockstep::cli {
 
@@ -26,6 +27,15 @@ std::string opening(const config::RunFile& run) {
       format_count(static_cast<double>(run.train.steps * run.train.global_batch * run.train.sequence)),
       config::to_string(run.train.dtype), run.parallel.world_size(),
       run.parallel.world_size() == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+}
+
+// The text as the workers will read it: what is wrong with it is said before anything is started or written.
+void check_text(const config::RunFile& run) {
+  data::CorpusOptions options;
+  options.text = run.data.text;
+  options.held_out = run.data.held_out;
+  options.sequence = run.train.sequence;
+  data::load_corpus(options);
 }
 
 observe::RunFolder make_folder(const std::string& run_dir, const config::RunFile& run) {
@@ -50,6 +60,7 @@ int train(const Arguments& arguments) {
   const config::RunFile run = config::load_run_file(file, overrides);
   config::check_for_training(run);
   const std::filesystem::path worker = resilience::find_worker();
+  check_text(run);
   checked_programs(parallel::Layout(run));  // proved before anything is started
 
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error to report, not a death without a word

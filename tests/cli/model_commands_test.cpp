@@ -130,8 +130,11 @@ TEST(Simulate, WritesATraceOfTheRanksThatWereAskedFor) {
   std::set<int> ranks, steps;
   double last_end = 0;
   for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") {
+      const std::string name = event["args"]["name"];  // "rank 2  tp0 pp1 dp0"
+      ranks.insert(std::stoi(name.substr(name.find(' '))));
+    }
     if (event["ph"] != "X") continue;
-    ranks.insert(event["pid"].get<int>());
     steps.insert(event["args"]["step"].get<int>());
     last_end = std::max(last_end, event["ts"].get<double>() + event["dur"].get<double>());
   }

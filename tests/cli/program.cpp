@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -152,17 +153,39 @@ TemporaryFolder::~TemporaryFolder() {
 
 fs::path tiny() { return fs::path(LOCKSTEP_SOURCE_DIR) / "configs/tiny.toml"; }
 
-void write_tiny(const fs::path& file, const std::string& from, const std::string& to) {
-  std::ifstream in(tiny());
-  std::stringstream stream;
-  stream << in.rdbuf();
-  std::string text = stream.str();
-  if (!from.empty()) {
-    const size_t at = text.find(from);
-    ASSERT_NE(at, std::string::npos) << "tiny.toml no longer says " << from;
-    text.replace(at, from.size(), to);
-  }
+int write_run_file(const fs::path& file, const std::string& from, const std::string& to) {
+  std::string text = R"(name = "tiny"
+[model]
+layers = 4
+hidden = 128
+ffn = 384
+heads = 8
+kv_heads = 4
+vocab = 256
+[cluster]
+preset = "local"
+gpus = 8
+[parallel]
+tp = 2
+cp = 1
+pp = 2
+dp = 2
+schedule = "1f1b"
+micro_batch = 1
+[train]
+sequence = 128
+global_batch = 16
+steps = 600
+lr = 3e-3
+[data]
+text = ")" LOCKSTEP_SOURCE_DIR R"(/data/sotu"
+held_out = ["2016_barack_obama_d"]
+)";
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << "the run file does not say " << from;
+  if (at != std::string::npos) text.replace(at, from.size(), to);
   std::ofstream(file) << text;
+  return 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
 }
 
 }  // namespace lockstep::test

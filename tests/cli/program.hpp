@@ -69,9 +69,10 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// configs/tiny.toml with one text replaced by another, written to `file`. Fails the test when it is not
-// there.
-void write_tiny(const std::filesystem::path& file, const std::string& from = "", const std::string& to = "");
+// A run file of the tests' own (tiny.toml's model, TP2 x PP2 x DP2; the configs may be tuned), with one text
+// replaced by another. Fails the test when the text is not there. Returns the line of the replacement.
+int write_run_file(const std::filesystem::path& file, const std::string& from = "",
+                   const std::string& to = "");
 
 std::filesystem::path tiny();  // configs/tiny.toml
 

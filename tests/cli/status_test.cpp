@@ -28,8 +28,8 @@ std::map<std::string, bool> table_under(const std::string& heading) {
 
 TEST(Status, CommandsAreThoseOfTheProgram) {
   std::map<std::string, bool> program;
-  const Outcome doctor = lockstep({"doctor", "--json"});
-  for (const Json& feature : Json::parse(doctor.out).at("features")) {
+  const Json doctor = Json::parse(lockstep({"doctor", "--json"}).out);
+  for (const Json& feature : doctor.at("features")) {
     program[feature.at("name").get<std::string>()] = feature.at("built").get<bool>();
   }
   EXPECT_EQ(table_under("Commands"), program);

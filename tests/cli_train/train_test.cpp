@@ -33,10 +33,13 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
+// From the environment that the launcher gave it.
 int rank_of(pid_t pid) {
-  const std::string text = read_file("/proc/" + std::to_string(pid) + "/environ");
-  const size_t at = ("\0" + text).find(std::string("\0RANK=", 6));
-  return at == std::string::npos ? -1 : std::stoi(text.substr(at + 5));
+  std::ifstream in("/proc/" + std::to_string(pid) + "/environ");
+  for (std::string entry; std::getline(in, entry, '\0');) {
+    if (entry.starts_with("RANK=")) return std::stoi(entry.substr(5));
+  }
+  return -1;
 }
 
 bool within(double seconds, const std::function<bool()>& done) {
@@ -50,7 +53,10 @@ bool within(double seconds, const std::function<bool()>& done) {
 
 class Train : public testing::Test {
  protected:
-  void SetUp() override { shared_memory_ = named_shared_memory(); }
+  void SetUp() override {
+    shared_memory_ = named_shared_memory();
+    write_run_file(folder_.path() / "run.toml", "dp = 2", "dp = 1");
+  }
   void TearDown() override {
     EXPECT_EQ(named_shared_memory(), shared_memory_);
     EXPECT_TRUE(end_within(all_workers_, 0.5)) << "a worker is left";
@@ -59,10 +65,9 @@ class Train : public testing::Test {
   std::filesystem::path run_dir() const { return folder_.path() / "run"; }
 
   std::vector<std::string> command(int steps, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {"train", tiny().string(), "--run-dir", run_dir().string()};
-    for (const std::string& value :
-         {std::string("parallel.dp=1"), std::string("cluster.gpus=4"), std::string("train.eval_sequences=8"),
-          "train.steps=" + std::to_string(steps)}) {
+    std::vector<std::string> words = {"train", "run.toml", "--run-dir", run_dir().string()};
+    for (const std::string& value : {std::string("cluster.gpus=4"), std::string("train.eval_sequences=8"),
+                                     "train.steps=" + std::to_string(steps)}) {
       words.insert(words.end(), {"--set", value});
     }
     words.insert(words.end(), more.begin(), more.end());
@@ -84,33 +89,35 @@ class Train : public testing::Test {
     return observe::RunStore::open(run_dir() / "run.db").meta("state").value_or("none");
   }
 
+  // `lockstep runs --json` of the folder.
+  Json runs() const {
+    const Outcome outcome = lockstep({"runs", "--dir", folder_.path().string(), "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out);
+  }
+
   TemporaryFolder folder_;
   std::set<std::string> shared_memory_;
   std::map<int, pid_t> by_rank_;
   std::set<pid_t> all_workers_;
 };
 
-TEST_F(Train, ReportsAsJsonAndLeavesAWholeRunFolder) {
-  const Outcome outcome =
-      lockstep(command(6, {"--json", "--set", "train.trace_first_step=2", "--set", "train.trace_steps=2"}),
-               folder_.path());
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-
-  const Json result = Json::parse(outcome.out);
+// The document of `train --json`, against what six steps of this model must do.
+void expect_result(const Json& result, const std::filesystem::path& run_dir) {
   std::string names;
   for (const auto& [name, value] : result.items()) names += name + " ";
   EXPECT_EQ(names,
             "steps first_loss last_loss eval_loss weights_hash tokens_per_second restarts run_directory ");
   EXPECT_EQ(result["steps"], 6);
   EXPECT_EQ(result["restarts"], 0);
-  EXPECT_EQ(result["run_directory"], run_dir().string());
+  EXPECT_EQ(result["run_directory"], run_dir.string());
   EXPECT_NEAR(result["first_loss"].get<double>(), std::log(256.0), 0.1) << "it starts knowing nothing";
   EXPECT_LT(result["last_loss"].get<double>(), result["first_loss"].get<double>() - 0.5);
   EXPECT_LT(result["eval_loss"].get<double>(), result["first_loss"].get<double>() - 0.5);
   EXPECT_TRUE(std::regex_match(result["weights_hash"].get<std::string>(), std::regex("[0-9a-f]{32}")));
+}
 
-  const auto store = observe::RunStore::open(run_dir() / "run.db");
-  const auto steps = store.steps();
+void expect_store(const std::vector<observe::StepRecord>& steps, const Json& result, double wall_seconds) {
   ASSERT_EQ(steps.size(), 6u);
   EXPECT_EQ(steps.front().loss, result["first_loss"].get<double>());
   EXPECT_EQ(steps.back().loss, result["last_loss"].get<double>());
@@ -120,35 +127,45 @@ TEST_F(Train, ReportsAsJsonAndLeavesAWholeRunFolder) {
     EXPECT_NEAR(step.tokens_per_second * step.seconds, 16 * 128, 1e-6);
     seconds += step.seconds;
   }
-  EXPECT_LT(seconds, outcome.seconds) << "steps cannot take longer than the whole command";
-  std::vector<double> steady = {steps[3].tokens_per_second, steps[4].tokens_per_second,
-                                steps[5].tokens_per_second};
+  EXPECT_LT(seconds, wall_seconds) << "steps cannot take longer than the whole command";
+  std::vector<double> steady;
+  for (size_t i = 3; i < 6; ++i) steady.push_back(steps[i].tokens_per_second);
   std::sort(steady.begin(), steady.end());
   EXPECT_EQ(result["tokens_per_second"].get<double>(), steady[1]);
-  EXPECT_EQ(state(), "finished");
+}
 
-  const config::RunFile resolved = config::load_run_file(run_dir() / "run.toml", {});
-  EXPECT_EQ(resolved.parallel.dp, 1);
-  EXPECT_EQ(resolved.train.steps, 6);
-
-  const Json trace = Json::parse(read_file(run_dir() / "trace/trace.json"));
+void expect_trace(const Json& trace, const std::set<int>& steps) {
   std::set<int> ranks, traced_steps;
   for (const Json& event : trace["traceEvents"]) {
     if (event["ph"] != "X") continue;
     ranks.insert(event["pid"].get<int>());
     if (event["args"].contains("step")) traced_steps.insert(event["args"]["step"].get<int>());
+    EXPECT_GE(event["ts"].get<double>(), 0) << "times count from the first span";
   }
   EXPECT_EQ(ranks.size(), static_cast<size_t>(workers));
-  EXPECT_EQ(traced_steps, (std::set<int>{2, 3}));
+  EXPECT_EQ(traced_steps, steps);
+}
 
-  const Outcome listed = lockstep({"runs", "--dir", folder_.path().string(), "--json"});
-  ASSERT_EQ(listed.code, 0) << listed.err;
-  const Json row = Json::parse(listed.out)[0];
+TEST_F(Train, ReportsAsJsonAndLeavesAWholeRunFolder) {
+  const Outcome outcome =
+      lockstep(command(6, {"--json", "--set", "train.trace_first_step=2", "--set", "train.trace_steps=2"}),
+               folder_.path());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json result = Json::parse(outcome.out);
+  expect_result(result, run_dir());
+  const auto steps = observe::RunStore::open(run_dir() / "run.db").steps();
+  expect_store(steps, result, outcome.seconds);
+  EXPECT_EQ(state(), "finished");
+  expect_trace(Json::parse(read_file(run_dir() / "trace/trace.json")), {2, 3});
+  const config::RunFile resolved = config::load_run_file(run_dir() / "run.toml", {});
+  EXPECT_EQ(resolved.parallel.dp, 1);
+  EXPECT_EQ(resolved.train.steps, 6);
+
+  const Json row = runs()[0];
   EXPECT_EQ(row["state"], "finished");
   EXPECT_EQ(row["steps_done"], 6);
   EXPECT_EQ(row["last_loss"], result["last_loss"]);
   EXPECT_EQ(row["eval_loss"], result["eval_loss"]);
-
   const std::string csv = lockstep({"runs", "export", run_dir().string()}).out;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 7);
   const Json exported = Json::parse(lockstep({"runs", "export", run_dir().string(), "--json"}).out);
@@ -158,7 +175,7 @@ TEST_F(Train, ReportsAsJsonAndLeavesAWholeRunFolder) {
 TEST_F(Train, PrintsALineAStepAndWhereTheResultsLie) {
   const Outcome outcome = lockstep(command(2), folder_.path());
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(outcome.out.find("tiny: 853K parameters, TP2 x PP2"), 0u) << outcome.out;
+  EXPECT_EQ(outcome.out.find("tiny: 853K parameters, TP2 x PP2, 1f1b"), 0u) << outcome.out;
   const std::regex line(
       R"(step [12]/2  loss [0-9.]+  grad_norm [0-9.]+  lr \S+  mem \S+iB  tps [0-9,]+  tflops [0-9.]+  mfu [0-9.]+%  eta 0:\d\d:\d\d\n)");
   EXPECT_EQ(std::distance(std::sregex_iterator(outcome.out.begin(), outcome.out.end(), line),
@@ -195,8 +212,7 @@ TEST_F(Train, AKilledLauncherLeavesNoWorker) {
   kill(program->pid(), SIGKILL);
   EXPECT_EQ(program->wait().signal, SIGKILL);
   EXPECT_TRUE(end_within(all_workers_, 2));
-  const Json rows = Json::parse(lockstep({"runs", "--dir", folder_.path().string(), "--json"}).out);
-  EXPECT_EQ(rows[0]["state"], "killed") << "the store could not be told, and `runs` sees it all the same";
+  EXPECT_EQ(runs()[0]["state"], "killed") << "the store could not be told, and `runs` sees it all the same";
 }
 
 TEST_F(Train, ALauncherKilledWhileWorkersStartLeavesNone) {
@@ -211,8 +227,7 @@ TEST_F(Train, ALauncherKilledWhileWorkersStartLeavesNone) {
 TEST_F(Train, AnInterruptEndsItCleanly) {
   for (const int number : {SIGINT, SIGTERM}) {
     const auto program = start_endless();
-    EXPECT_EQ(Json::parse(lockstep({"runs", "--dir", folder_.path().string(), "--json"}).out)[0]["state"],
-              "running");
+    EXPECT_EQ(runs()[0]["state"], "running");
     program->signal(number);
     const Outcome outcome = program->wait();
     EXPECT_EQ(outcome.code, 128 + number) << outcome.err;
