@@ -16,8 +16,9 @@ setup:
 build: setup
 	@./.ci/build $(PRESET) all $(JOBS)
 
-demo:
-	@$(MAKE) --no-print-directory PRESET=release build
+# Only the programs, not the tests.
+demo: setup
+	@./.ci/build release "lockstep lockstep-worker" $(JOBS)
 	@echo
 	@build/release/lockstep train configs/tiny.toml
 	@echo
