@@ -1,7 +1,7 @@
 #include "comm/mailboxes.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "comm/reduce.hpp"
@@ -178,23 +178,24 @@ void Mailboxes::wait_for_room(size_t bytes, int to, const Operation& operation) 
 
 Work Mailboxes::receive(void* data, const Envelope& what, int from, std::string_view name,
                         std::chrono::milliseconds timeout) {
+  std::shared_ptr<Receive> receive;  // before the lock: its destructor takes it
   const std::lock_guard lock(mutex_);
   Incoming& in = incoming_[static_cast<size_t>(from)];
   const Operation operation{"recv", name, in.receives++, timeout};
   guard_.check(operation);
-  auto receive =
+  const auto kept = std::find_if(in.kept.begin(), in.kept.end(),
+                                 [&](const Kept& message) { return message.what.tag == what.tag; });
+  if (kept != in.kept.end() && kept->what != what) refuse(from, kept->what, what, operation);
+  receive =
       std::make_shared<Receive>(shared_from_this(), data, what, from, name, operation.sequence, timeout);
-  in.posted.push_back(receive.get());
-  const auto same_tag = [&](const Kept& kept) { return kept.what.tag == what.tag; };
-  const auto kept = std::find_if(in.kept.begin(), in.kept.end(), same_tag);
-  const bool earlier = std::any_of(in.posted.begin(), std::prev(in.posted.end()),
-                                   [&](const Receive* r) { return r->what.tag == what.tag; });
-  if (kept == in.kept.end() || earlier) return Work(std::move(receive));
-  take_posted(from, kept->what, operation);
-  copy_bytes(receive->data, kept->data.data(), what.bytes());
-  receive->finished = true;
-  in.kept.erase(kept);
-  return Work(std::move(receive));
+  if (kept == in.kept.end()) {
+    in.posted.push_back(receive.get());
+  } else {
+    copy_bytes(receive->data, kept->data.data(), what.bytes());
+    receive->finished = true;
+    in.kept.erase(kept);
+  }
+  return Work(receive);
 }
 
 void Mailboxes::read_from(int from, const Operation& operation) {
@@ -229,8 +230,12 @@ void Mailboxes::begin_message(int from, const Operation& operation) {
   Arriving& message = in.arriving.emplace();
   message.what = header.what;
   message.padded = padded(header.what.bytes());
-  message.receive = take_posted(from, header.what, operation);
-  if (message.receive == nullptr) message.kept.resize(header.what.bytes());
+  message.receive = take_posted(from, header.what.tag);
+  if (message.receive != nullptr && message.receive->what == header.what) return;
+  // Whoever goes on asking after a refusal reads on, so the message needs its place also then.
+  message.kept.resize(header.what.bytes());
+  const Receive* other = std::exchange(message.receive, nullptr);
+  if (other != nullptr) refuse(from, header.what, other->what, operation);
 }
 
 void Mailboxes::read_bytes(int from, size_t available) {
@@ -250,26 +255,31 @@ void Mailboxes::finish_message(int from, const Operation& operation) {
   Arriving message = std::move(*in.arriving);
   in.arriving.reset();
   if (message.receive == nullptr) {  // a receive may have been posted since it began
-    message.receive = take_posted(from, message.what, operation);
+    message.receive = take_posted(from, message.what.tag);
     if (message.receive == nullptr) {
       in.kept.push_back({message.what, std::move(message.kept)});
       return;
     }
+    if (message.receive->what != message.what) refuse(from, message.what, message.receive->what, operation);
     copy_bytes(message.receive->data, message.kept.data(), message.what.bytes());
   }
   message.receive->finished = true;
 }
 
-Mailboxes::Receive* Mailboxes::take_posted(int from, const Envelope& what, const Operation& operation) {
+Mailboxes::Receive* Mailboxes::take_posted(int from, int tag) {
   auto& posted = incoming_[static_cast<size_t>(from)].posted;
   const auto first =
-      std::find_if(posted.begin(), posted.end(), [&](const Receive* r) { return r->what.tag == what.tag; });
+      std::find_if(posted.begin(), posted.end(), [&](const Receive* r) { return r->what.tag == tag; });
   if (first == posted.end()) return nullptr;
   Receive* receive = *first;
   posted.erase(first);
-  if (receive->what == what) return receive;
-  guard_.fail(operation, "does not match: " + guard_.rank_text(from) + " sent " + text_of(what) + ", " +
-                             guard_.rank_text(rank_) + " expects " + text_of(receive->what));
+  return receive;
+}
+
+void Mailboxes::refuse(int from, const Envelope& sent, const Envelope& expected,
+                       const Operation& operation) const {
+  guard_.fail(operation, "does not match: " + guard_.rank_text(from) + " sent " + text_of(sent) + ", " +
+                             guard_.rank_text(rank_) + " expects " + text_of(expected));
 }
 
 void Mailboxes::cancel(Receive& receive, int from) {

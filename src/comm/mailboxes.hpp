@@ -51,7 +51,7 @@ class Mailboxes : public std::enable_shared_from_this<Mailboxes> {
   struct Incoming {
     uint64_t read = 0;  // position in the pipe
     uint64_t receives = 0;
-    std::list<Receive*> posted;
+    std::list<Receive*> posted;  // never one with the tag of a message in `kept`
     std::deque<Kept> kept;
     std::optional<Arriving> arriving;
   };
@@ -77,7 +77,9 @@ class Mailboxes : public std::enable_shared_from_this<Mailboxes> {
   void begin_message(int from, const Operation& operation);
   void read_bytes(int from, size_t available);
   void finish_message(int from, const Operation& operation);
-  Receive* take_posted(int from, const Envelope& what, const Operation& operation);
+  Receive* take_posted(int from, int tag);  // the earliest posted with that tag, or null
+  [[noreturn]] void refuse(int from, const Envelope& sent, const Envelope& expected,
+                           const Operation& operation) const;
   void cancel(Receive& receive, int from);
   void copy_out(int from, void* to, size_t bytes);
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
@@ -267,6 +268,44 @@ TEST(Failure, AMessageOfAnotherSizeOrTypeIsRefused) {
       false);
   EXPECT_EQ(errors[0], "");
   expect_contains(errors[1], "global rank 0 sent 10 f32 with tag 3, global rank 1 expects 9 f32 with tag 3");
+}
+
+// Rank 1 asks for the wrong size of a message of rank 0, then goes on using the broken group. `ask` says how.
+void expect_refusals(const std::function<void(Communicator&)>& ask) {
+  const auto errors = run_threads(
+      2,
+      [&](World& world) {
+        const auto group = world.group("g", everyone(2));
+        const std::vector<float> data(2000, 1.f);
+        if (world.rank() == 1) return ask(*group);
+        group->send(data.data(), 10, DataType::f32, 1, 1);
+        group->send(data.data(), 2000, DataType::f32, 1, 2);
+      },
+      false);
+  EXPECT_EQ(errors[0], "");
+  expect_contains(errors[1], "the group is broken");
+}
+
+TEST(Failure, AGroupStaysBrokenAfterAMessageOfTheWrongSize) {
+  expect_refusals([](Communicator& group) {
+    std::vector<float> data(2000);
+    Work wrong = group.irecv(data.data(), 9, DataType::f32, 0, 1);
+    Work other = group.irecv(data.data(), 2000, DataType::f32, 0, 2);
+    EXPECT_THROW(wrong.wait(), RunError);
+    EXPECT_THROW(wrong.wait(), RunError);
+    other.wait();  // what came whole is whole
+    EXPECT_EQ(data, std::vector<float>(2000, 1.f));
+    group.barrier();
+  });
+}
+
+TEST(Failure, AKeptMessageOfTheWrongSizeIsRefused) {
+  expect_refusals([](Communicator& group) {
+    std::vector<float> data(2000);
+    group.recv(data.data(), 2000, DataType::f32, 0, 2);  // the first message is kept meanwhile
+    EXPECT_THROW((void)group.irecv(data.data(), 9, DataType::f32, 0, 1), RunError);
+    (void)group.irecv(data.data(), 10, DataType::f32, 0, 1);
+  });
 }
 
 TEST(Failure, WrongGroupsAreRefused) {
