@@ -12,11 +12,7 @@ GroupGuard::GroupGuard(GroupMemory memory, std::string name, std::vector<int> gl
 
 void GroupGuard::check(const Operation& operation) const {
   const SharedArena& arena = memory_.arena();
-  if (arena.any_dead()) {
-    const std::string reason = arena.first_dead_reason();
-    throw RunError("global rank " + std::to_string(arena.first_dead()) + " died" +
-                   (reason.empty() ? "" : " (" + reason + ")") + "; this ended " + describe(operation));
-  }
+  if (arena.any_dead()) throw RunError(arena.death_text() + "; this ended " + describe(operation));
   const OnceText& broken = memory_.control().broken;
   if (is_whole(broken))
     throw RunError(describe(operation) + " cannot run, the group is broken: " + read_once(broken));

@@ -16,16 +16,15 @@ namespace {
 
 // Changes with the layout, so that a launcher and a worker of different builds find out.
 constexpr std::array<char, 16> magic = {'l', 'o', 'c', 'k', 's', 't', 'e', 'p',
-                                        '-', 'a', 'r', 'e', 'n', 'a', '1', 0};
+                                        '-', 'a', 'r', 'e', 'n', 'a', '2', 0};
 
 std::string system_error(const std::string& what) {
   return "shared memory: " + what + ": " + std::strerror(errno);
 }
 
-// Room for 64 groups of everyone, or far more smaller ones. Address space only: pages come as they are
-// touched.
+// Address space only: pages come as they are touched.
 size_t arena_bytes(int world_size) {
-  return sizeof(ArenaHeader) + 4096 + 64 * GroupMemory::bytes(world_size);
+  return sizeof(ArenaHeader) + 4096 + groups_of_everyone * GroupMemory::bytes(world_size);
 }
 
 std::byte* map_shared(int fd, size_t bytes) {
@@ -102,7 +101,7 @@ void SharedArena::mark_dead(int rank, std::string_view why) {
   header().first_dead.compare_exchange_strong(nobody, static_cast<uint32_t>(rank) + 1);
   for (const GroupEntry& entry : header().groups) {
     const uint64_t offset = entry.offset.load(std::memory_order_acquire);
-    if (offset != 0) ring_group(*this, offset);
+    if (offset != 0 && offset != GroupEntry::no_room) ring_group(*this, offset);
   }
 }
 
@@ -113,6 +112,12 @@ int SharedArena::first_dead() const { return static_cast<int>(header().first_dea
 std::string SharedArena::first_dead_reason() const {
   const int rank = first_dead();
   return rank < 0 ? std::string() : read_once(header().death[static_cast<size_t>(rank)]);
+}
+
+std::string SharedArena::death_text() const {
+  const std::string reason = first_dead_reason();
+  return "global rank " + std::to_string(first_dead()) + " died" +
+         (reason.empty() ? "" : " (" + reason + ")");
 }
 
 }  // namespace lockstep::comm

@@ -20,10 +20,11 @@ struct OnceText {
   std::array<char, 508> text;
 };
 
-// A group that some member has claimed; the key says which (see LocalWorld::group).
+// A group that some member has claimed.
 struct GroupEntry {
-  std::atomic<uint64_t> key;     // 0: free
-  std::atomic<uint64_t> offset;  // of its GroupControl; 0: not laid out yet
+  static constexpr uint64_t no_room = 1;  // an offset that no group has
+  std::atomic<uint64_t> key;              // 0: free; else which group, and the rank that claimed it
+  std::atomic<uint64_t> offset;           // of its GroupControl; 0: not laid out yet
 };
 
 struct ArenaHeader {

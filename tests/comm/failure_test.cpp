@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "comm/shared_layout.hpp"
 #include "ranks.hpp"
 
 namespace lockstep::comm::test {
@@ -373,6 +374,44 @@ TEST(Groups, SixtyFourOfEveryoneFit) {
       if (value != 4) throw std::runtime_error("sum");
     }
   }));
+}
+
+TEST(Groups, OneTooManyIsRefusedOnEveryRank) {
+  const auto errors = run_threads(
+      3,
+      [](World& world) {
+        for (int g = 0; g < 64; ++g) world.group("g", everyone(3));
+        world.group("g", everyone(3));
+      },
+      false);
+  for (const std::string& error : errors) {
+    expect_contains(error, "group 'g' [0 1 2]: the shared memory has no room for another group of 3 ranks");
+    expect_contains(error, "make each group once");
+  }
+}
+
+// A member that stops, or dies unseen, while it lays a group out: what it leaves is an entry with a key.
+TEST(Groups, AMemberStoppedWhileItMakesAGroupIsNamed) {
+  const auto pattern = SharedArena::create(2);
+  LocalWorld(pattern, 1).group("tp", {0, 1});
+  const auto arena = SharedArena::create(2);
+  for (size_t g = 0; g < max_groups; ++g)
+    arena->header().groups[g].key = pattern->header().groups[g].key.load();
+  LocalWorld world(arena, 0, 50ms);
+  try {
+    world.group("tp", {0, 1});
+    FAIL() << "no error";
+  } catch (const RunError& error) {
+    expect_contains(error.what(), "group 'tp' [0 1]: global rank 1 began to make it");
+  }
+  arena->mark_dead(1, "killed by signal 9");
+  LocalWorld again(arena, 0);
+  try {
+    again.group("tp", {0, 1});
+    FAIL() << "no error";
+  } catch (const RunError& error) {
+    expect_contains(error.what(), "group 'tp' [0 1]: global rank 1 died (killed by signal 9)");
+  }
 }
 
 TEST(Groups, AsynchronousCallsRunInTheOrderOfIssue) {
