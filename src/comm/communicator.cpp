@@ -44,8 +44,21 @@ HelperThread& Communicator::helper() {
   return *helper_;
 }
 
+void Communicator::check_timeout(std::chrono::milliseconds timeout) const {
+  if (timeout.count() <= 0 || timeout > max_timeout)
+    throw UsageError("group '" + name_ + "': a time-out of " + std::to_string(timeout.count()) +
+                     " ms; it must be above 0 and at most a year");
+}
+
+void Communicator::set_timeout(std::chrono::milliseconds timeout) {
+  check_timeout(timeout);
+  timeout_ = timeout;
+}
+
 std::chrono::milliseconds Communicator::timeout_or_default(const OpOptions& options) const {
-  return options.timeout.count() > 0 ? options.timeout : timeout_;
+  if (options.timeout.count() == 0) return timeout_;
+  check_timeout(options.timeout);
+  return options.timeout;
 }
 
 CollectiveCall Communicator::call(CallKind kind, const void* input, void* output, size_t count, DataType type,

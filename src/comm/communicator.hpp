@@ -33,8 +33,10 @@ std::string_view name_of(DataType type);
 
 struct OpOptions {
   std::string_view name = {};            // as in the program, e.g. "tp_all_gather"; shown in errors
-  std::chrono::milliseconds timeout{0};  // 0: the group's own, see set_timeout
+  std::chrono::milliseconds timeout{0};  // of a wait without progress; 0: the group's own, see set_timeout
 };
+
+inline constexpr std::chrono::hours max_timeout{24 * 366};
 
 enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, broadcast, barrier };
 std::string_view name_of(CallKind kind);
@@ -64,7 +66,8 @@ class Communicator {
   int rank() const { return rank_; }  // in the group, 0..size-1
   int size() const { return static_cast<int>(global_ranks_.size()); }
   const std::vector<int>& global_ranks() const { return global_ranks_; }
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }  // default: 5 minutes
+  // Default: 5 minutes. UsageError unless above 0 and at most max_timeout, here and in every operation.
+  void set_timeout(std::chrono::milliseconds timeout);
 
   // In place, `count` elements.
   void all_reduce(void* data, size_t count, DataType type, ReduceOp op = ReduceOp::sum,
@@ -114,6 +117,7 @@ class Communicator {
   std::chrono::milliseconds timeout_or_default(const OpOptions& options) const;
 
  private:
+  void check_timeout(std::chrono::milliseconds timeout) const;
   void execute(const CollectiveCall& call);
   Work enqueue(const CollectiveCall& call);
   CollectiveCall call(CallKind kind, const void* input, void* output, size_t count, DataType type,

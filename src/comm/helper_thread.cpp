@@ -48,14 +48,20 @@ class HelperThread::Task final : public WorkState {
 namespace {
 
 // Signals belong to the thread that computes, which knows how to stop.
-std::thread start_without_signals(std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace
 
@@ -70,11 +76,14 @@ HelperThread::~HelperThread() {
 
 std::shared_ptr<WorkState> HelperThread::enqueue(std::function<void()> task) {
   auto state = std::make_shared<Task>(std::move(task));
-  pending_.fetch_add(1, std::memory_order_acq_rel);
   {
     const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) {
+      const WithoutSignals inherited;
+      thread_ = std::thread([this] { loop(); });
+    }
     queue_.push_back(state);
-    if (!thread_.joinable()) thread_ = start_without_signals([this] { loop(); });
+    pending_.fetch_add(1, std::memory_order_acq_rel);
   }
   wake_.notify_one();
   return state;
