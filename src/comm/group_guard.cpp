@@ -40,9 +40,12 @@ void GroupGuard::wait_asleep(Bell& bell, const Operation& operation, const std::
     if (ready()) return;
     check(operation);
     const auto left = deadline - Clock::now();
-    if (left <= Clock::duration::zero())
-      fail(operation, "timed out after " + std::to_string(operation.timeout.count()) +
-                          " ms; did not come: " + missing());
+    if (left <= Clock::duration::zero()) {
+      const std::string whom = missing();
+      if (ready()) return;  // it came meanwhile, and nobody may be missing any more
+      fail(operation,
+           "timed out after " + std::to_string(operation.timeout.count()) + " ms; did not come: " + whom);
+    }
     bell.sleep(seen, std::min<std::chrono::nanoseconds>(left, std::chrono::seconds(1)));
   }
 }
@@ -50,9 +53,13 @@ void GroupGuard::wait_asleep(Bell& bell, const Operation& operation, const std::
 std::string GroupGuard::describe(const Operation& operation) const {
   std::string text(operation.kind);
   if (!operation.name.empty()) text += " '" + std::string(operation.name) + "'";
+  // A long list would crowd the reason out of the text that the others read (OnceText).
+  constexpr size_t most = 16;
+  const size_t n = global_ranks_.size();
   text += " #" + std::to_string(operation.sequence) + " of group '" + name_ + "' [";
-  for (size_t r = 0; r < global_ranks_.size(); ++r)
+  for (size_t r = 0; r < std::min(n, most); ++r)
     text += (r == 0 ? "" : " ") + std::to_string(global_ranks_[r]);
+  if (n > most) text += " ... " + std::to_string(global_ranks_.back()) + "; " + std::to_string(n) + " ranks";
   return text + "]";
 }
 

@@ -77,55 +77,80 @@ RankOutcome outcome_of(const Mail& mail, int status) {
   return text[0] == 'r' ? RankOutcome{text.substr(1), {}} : RankOutcome{{}, text.substr(1)};
 }
 
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-// Waits for each as it ends, whichever is first, and marks a killed one dead at once.
-std::vector<int> wait_for_all(const std::vector<pid_t>& pids, SharedArena& arena) {
-  std::vector<pollfd> alive;
-  for (const pid_t pid : pids)
-    alive.push_back({static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0});
-  std::vector<int> statuses(pids.size());
-  for (size_t left = pids.size(); left > 0;) {
-    if (poll(alive.data(), alive.size(), -1) < 0 && errno != EINTR) break;
-    for (size_t r = 0; r < pids.size(); ++r) {
-      if (alive[r].fd < 0 || alive[r].revents == 0) continue;
-      statuses[r] = wait_for(pids[r]);
-      if (WIFSIGNALED(statuses[r]))
-        arena.mark_dead(static_cast<int>(r), "killed by signal " + std::to_string(WTERMSIG(statuses[r])));
-      close(std::exchange(alive[r].fd, -1));
-      --left;
+// The started processes. Whatever goes wrong here, none of them stays.
+class Children {
+ public:
+  ~Children() {
+    for (const Child& child : children_) {
+      if (child.pid != 0) kill(child.pid, SIGKILL);
+      if (child.pid != 0) reap(child.pid);
+      if (child.pidfd >= 0) close(child.pidfd);
     }
   }
-  return statuses;
-}
+  Children() = default;
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+
+  void add(pid_t pid) {
+    children_.push_back({pid, -1});
+    Child& child = children_.back();
+    child.pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (child.pidfd < 0) throw RunError(std::string("cannot watch a process: ") + std::strerror(errno));
+  }
+
+  // Waits for each as it ends, whichever is first; ended(rank, status) is told at once.
+  void wait_for_all(const std::function<void(size_t, int)>& ended) {
+    std::vector<pollfd> alive;
+    for (const Child& child : children_) alive.push_back({child.pidfd, POLLIN, 0});
+    for (size_t left = children_.size(); left > 0;) {
+      if (poll(alive.data(), alive.size(), -1) < 0) {
+        if (errno == EINTR) continue;
+        throw RunError(std::string("cannot wait for processes: ") + std::strerror(errno));
+      }
+      for (size_t r = 0; r < alive.size(); ++r) {
+        if (alive[r].fd < 0 || alive[r].revents == 0) continue;
+        alive[r].fd = -1;  // poll skips it from now on
+        --left;
+        ended(r, reap(std::exchange(children_[r].pid, 0)));
+      }
+    }
+  }
+
+ private:
+  struct Child {
+    pid_t pid;  // 0: has been waited for
+    int pidfd;
+  };
+  static int reap(pid_t pid) {
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+  }
+  std::vector<Child> children_;
+};
 
 }  // namespace
 
 std::vector<RankOutcome> run_in_processes(int ranks, const std::function<std::string(World&)>& body) {
   const auto arena = SharedArena::create(ranks);
   std::vector<Mail> mails(static_cast<size_t>(ranks));
-  std::vector<pid_t> pids;
+  Children children;
   const pid_t parent = getpid();
   for (int r = 0; r < ranks; ++r) {
     const pid_t pid = fork();
     if (pid == 0) run_child(arena, parent, r, mails[static_cast<size_t>(r)], body);
-    if (pid < 0) {
-      const std::string error = std::strerror(errno);
-      for (const pid_t started : pids) kill(started, SIGKILL);
-      for (const pid_t started : pids) wait_for(started);
+    if (pid < 0)
       throw RunError("cannot start process " + std::to_string(r) + " of " + std::to_string(ranks) + ": " +
-                     error);
-    }
-    pids.push_back(pid);
+                     std::strerror(errno));
+    children.add(pid);
   }
-  const std::vector<int> statuses = wait_for_all(pids, *arena);
-  std::vector<RankOutcome> outcomes;
-  for (size_t r = 0; r < pids.size(); ++r) outcomes.push_back(outcome_of(mails[r], statuses[r]));
+  std::vector<RankOutcome> outcomes(mails.size());
+  children.wait_for_all([&](size_t r, int status) {
+    outcomes[r] = outcome_of(mails[r], status);
+    // One that said why it failed has marked itself; this is for those that could not.
+    if (!outcomes[r].error.empty()) arena->mark_dead(static_cast<int>(r), outcomes[r].error);
+  });
   return outcomes;
 }
 

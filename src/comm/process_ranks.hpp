@@ -14,8 +14,9 @@ struct RankOutcome {
   std::string error;   // what it threw, or "killed by signal 9"; empty if neither
 };
 
-// Call it before this process has threads. The processes die with this one; one that throws or is killed ends
-// the others' waits. Returns when all have ended. RunError if processes cannot be started.
+// Call it before this process has threads. The processes die with this one; one that throws, exits or is
+// killed ends the others' waits. Returns when all have ended. RunError if processes cannot be started or
+// watched; none is left then.
 std::vector<RankOutcome> run_in_processes(int ranks, const std::function<std::string(World&)>& body);
 
 }  // namespace lockstep::comm

@@ -83,10 +83,11 @@ bool Rounds::arrive(const CollectiveCall& call) {
     me.what.store(signature(call), std::memory_order_relaxed);
     me.count.store(call.count, std::memory_order_relaxed);
   }
-  me.arrived.store(round_ + 1, std::memory_order_relaxed);
   const auto n = static_cast<uint64_t>(size_);
   const bool last =
       memory_.control().arrivals.fetch_add(1, std::memory_order_acq_rel) + 1 == (round_ + 1) * n;
+  // The last one's comes with completion: until then the others wait for it, and their time-outs name it.
+  if (!last) me.arrived.store(round_ + 1, std::memory_order_release);
   if (last && first_round_) compare_calls();
   first_round_ = false;
   return last;
@@ -95,6 +96,7 @@ bool Rounds::arrive(const CollectiveCall& call) {
 void Rounds::complete() {
   GroupControl& control = memory_.control();
   control.completed.store(++round_, std::memory_order_release);
+  memory_.member(rank_).arrived.store(round_, std::memory_order_release);
   control.bell.ring();
 }
 
@@ -135,7 +137,7 @@ void Rounds::compare_calls() {
 std::string Rounds::missing() const {
   std::string text;
   for (int r = 0; r < size_; ++r)
-    if (memory_.member(r).arrived.load(std::memory_order_relaxed) <= round_)
+    if (memory_.member(r).arrived.load(std::memory_order_acquire) <= round_)
       text += (text.empty() ? "" : ", ") + guard_.rank_text(r);
   return text;
 }

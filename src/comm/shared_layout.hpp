@@ -39,7 +39,7 @@ struct ArenaHeader {
 
 // What one member of a group writes. The first line is read when collectives complete.
 struct Member {
-  alignas(64) std::atomic<uint64_t> arrived;  // rounds this member has come to
+  alignas(64) std::atomic<uint64_t> arrived;  // rounds this member has come to; and completed, if it was last
   std::atomic<uint64_t> what;                 // the call it brought: see Rounds::signature
   std::atomic<uint64_t> count;
   alignas(64) Bell bell;  // rung when a message came for it, or room for one it sends

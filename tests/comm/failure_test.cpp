@@ -1,17 +1,14 @@
-// What happens when ranks do not come, die, or come with something else; and that groups do not meet.
+// What happens when ranks do not come, die, or come with something else.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <functional>
 #include <stdexcept>
 #include <thread>
 
 #include "base/error.hpp"
-#include "comm/shared_layout.hpp"
 #include "ranks.hpp"
 
 namespace lockstep::comm::test {
@@ -26,10 +23,6 @@ constexpr auto patience = 1000ms;
 #else
 constexpr auto patience = 100ms;
 #endif
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
 
 TEST(Failure, ATimeoutNamesGroupOperationSequenceAndMissingRanks) {
   const auto errors = run_threads(
@@ -177,28 +170,34 @@ TEST(Failure, AnAsynchronousOperationFailsThroughItsHandleEveryTime) {
   expect_contains(errors[0], "all_reduce 'late' #0");
 }
 
-// A process killed inside a collective, with no chance to say anything.
-TEST(Failure, AKilledProcessEndsTheOthersCollective) {
-  const auto errors = run_processes(4, [](World& world) {
-    const auto group = world.group("dp", everyone(4));
-    std::vector<float> data(4 << 20, 1.f);
-    const auto start = Clock::now();
-    for (int k = 0;; ++k) {
-      if (Clock::now() - start > 20s) throw std::runtime_error("nobody noticed");
-      if (world.rank() == 2 && k == 3) {
-        std::thread([] {
-          std::this_thread::sleep_for(3ms);
-          kill(getpid(), SIGKILL);
-        }).detach();
-      }
-      group->all_reduce(data.data(), data.size(), DataType::f32);
+TEST(Failure, TheReasonReachesEveryRankOfALargeGroup) {
+  const auto arena = SharedArena::create(200);
+  LocalWorld first(arena, 0), second(arena, 1);
+  const auto error_of = [](Communicator& group) {
+    try {
+      group.barrier({"step", 20ms});
+    } catch (const RunError& error) {
+      return std::string(error.what());
     }
-  });
-  EXPECT_EQ(errors[2], "killed by signal 9");
-  for (const size_t r : {0, 1, 3}) {
-    expect_contains(errors[r], "global rank 2 died (killed by signal 9); this ended all_reduce #");
-    expect_contains(errors[r], "of group 'dp' [0 1 2 3]");
+    return std::string("no error");
+  };
+  const auto group = first.group("world", everyone(200));
+  for (const std::string& error : {error_of(*group), error_of(*second.group("world", everyone(200)))}) {
+    expect_contains(error, "barrier 'step' #0 of group 'world' [0 1 2 ");
+    expect_contains(error, " ... 199; 200 ranks]");
+    expect_contains(error, "timed out after 20 ms; did not come: global rank 1, global rank 2");
   }
+}
+
+TEST(Failure, TimeOutsThatMeanNothingAreRefused) {
+  LocalWorld world(SharedArena::create(1), 0);
+  const auto group = world.group("g", {0});
+  EXPECT_THROW(group->set_timeout(0ms), UsageError);
+  EXPECT_THROW(group->set_timeout(-1ms), UsageError);
+  EXPECT_THROW(group->set_timeout(std::chrono::milliseconds::max()), UsageError);
+  EXPECT_THROW(group->barrier({"", -1ms}), UsageError);
+  group->set_timeout(max_timeout);
+  group->barrier({"", 1ms});
 }
 
 TEST(Failure, TheFirstDeathIsTheOneThatIsNamed) {
@@ -307,125 +306,6 @@ TEST(Failure, AKeptMessageOfTheWrongSizeIsRefused) {
     EXPECT_THROW((void)group.irecv(data.data(), 9, DataType::f32, 0, 1), RunError);
     (void)group.irecv(data.data(), 10, DataType::f32, 0, 1);
   });
-}
-
-TEST(Failure, WrongGroupsAreRefused) {
-  LocalWorld world(SharedArena::create(4), 1);
-  EXPECT_THROW(world.group("g", {}), UsageError);
-  EXPECT_THROW(world.group("g", {0, 2}), UsageError);
-  EXPECT_THROW(world.group("g", {1, 0}), UsageError);
-  EXPECT_THROW(world.group("g", {1, 1}), UsageError);
-  EXPECT_THROW(world.group("g", {1, 4}), UsageError);
-  EXPECT_THROW(LocalWorld(SharedArena::create(4), 4), UsageError);
-  EXPECT_THROW(SharedArena::create(0), UsageError);
-  EXPECT_THROW(SharedArena::create(1000), UsageError);
-  EXPECT_THROW(SharedArena::attach(0), RunError);
-  const auto group = world.group("g", {0, 1});
-  float value = 0;
-  EXPECT_THROW(group->broadcast(&value, 1, DataType::f32, 2), UsageError);
-  EXPECT_THROW(group->send(&value, 1, DataType::f32, 1, 0), UsageError);
-}
-
-// TP2 x PP2 x DP2 and the world, made in different orders, twice, all in use at once.
-void use_many_groups(World& world) {
-  const int me = world.rank();
-  const int tp = me % 2, pp = me / 2 % 2, dp = me / 4;
-  struct Axis {
-    std::string name;
-    std::vector<int> ranks;
-  };
-  std::vector<Axis> axes = {{"tp", {2 * pp + 4 * dp, 1 + 2 * pp + 4 * dp}},
-                            {"pp", {tp + 4 * dp, tp + 2 + 4 * dp}},
-                            {"dp", {tp + 2 * pp, tp + 2 * pp + 4}},
-                            {"world", everyone(8)},
-                            {"world", everyone(8)}};
-  if (me % 3 == 0) std::reverse(axes.begin(), axes.end());
-  std::vector<std::unique_ptr<Communicator>> groups;
-  for (const Axis& axis : axes) groups.push_back(world.group(axis.name, axis.ranks));
-  for (int k = 0; k < 20; ++k) {
-    std::vector<std::vector<int64_t>> data;
-    std::vector<Work> works;
-    for (const auto& g : groups) {
-      data.emplace_back(2000 + static_cast<size_t>(k), me);
-      works.push_back(g->all_reduce_async(data.back().data(), data.back().size(), DataType::i64));
-    }
-    for (size_t g = 0; g < groups.size(); ++g) {
-      works[g].wait();
-      int64_t sum = 0;
-      for (const int r : axes[g].ranks) sum += r;
-      if (data[g] != std::vector<int64_t>(data[g].size(), sum))
-        throw std::runtime_error("group " + axes[g].name);
-    }
-  }
-}
-
-TEST(Groups, ManyAtOnceDoNotMeet) {
-  expect_no_errors(run_processes(8, use_many_groups));
-  expect_no_errors(run_threads(8, use_many_groups));
-}
-
-TEST(Groups, SixtyFourOfEveryoneFit) {
-  expect_no_errors(run_processes(4, [](World& world) {
-    std::vector<std::unique_ptr<Communicator>> groups;
-    for (int g = 0; g < 64; ++g) groups.push_back(world.group("g" + std::to_string(g), everyone(4)));
-    for (const auto& group : groups) {
-      int32_t value = 1;
-      group->all_reduce(&value, 1, DataType::i32);
-      if (value != 4) throw std::runtime_error("sum");
-    }
-  }));
-}
-
-TEST(Groups, OneTooManyIsRefusedOnEveryRank) {
-  const auto errors = run_threads(
-      3,
-      [](World& world) {
-        for (int g = 0; g < 64; ++g) world.group("g", everyone(3));
-        world.group("g", everyone(3));
-      },
-      false);
-  for (const std::string& error : errors) {
-    expect_contains(error, "group 'g' [0 1 2]: the shared memory has no room for another group of 3 ranks");
-    expect_contains(error, "make each group once");
-  }
-}
-
-// A member that stops, or dies unseen, while it lays a group out: what it leaves is an entry with a key.
-TEST(Groups, AMemberStoppedWhileItMakesAGroupIsNamed) {
-  const auto pattern = SharedArena::create(2);
-  LocalWorld(pattern, 1).group("tp", {0, 1});
-  const auto arena = SharedArena::create(2);
-  for (size_t g = 0; g < max_groups; ++g)
-    arena->header().groups[g].key = pattern->header().groups[g].key.load();
-  LocalWorld world(arena, 0, 50ms);
-  try {
-    world.group("tp", {0, 1});
-    FAIL() << "no error";
-  } catch (const RunError& error) {
-    expect_contains(error.what(), "group 'tp' [0 1]: global rank 1 began to make it");
-  }
-  arena->mark_dead(1, "killed by signal 9");
-  LocalWorld again(arena, 0);
-  try {
-    again.group("tp", {0, 1});
-    FAIL() << "no error";
-  } catch (const RunError& error) {
-    expect_contains(error.what(), "group 'tp' [0 1]: global rank 1 died (killed by signal 9)");
-  }
-}
-
-TEST(Groups, AsynchronousCallsRunInTheOrderOfIssue) {
-  expect_no_errors(run_threads(2, [](World& world) {
-    const auto group = world.group("g", {0, 1});
-    std::vector<double> chain(5000, 1.0);
-    std::vector<Work> works;
-    for (int k = 0; k < 30; ++k)
-      works.push_back(group->all_reduce_async(chain.data(), chain.size(), DataType::f64));
-    group->all_reduce(chain.data(), chain.size(), DataType::f64);  // after them
-    if (chain != std::vector<double>(5000, 0x1p31)) throw std::runtime_error("order");
-    for (Work& w : works)
-      if (!w.done()) throw std::runtime_error("not done");
-  }));
 }
 
 }  // namespace

@@ -25,4 +25,6 @@ std::vector<int> everyone(int n);
 // Fails the running test for every message that is not empty.
 void expect_no_errors(const std::vector<std::string>& errors);
 
+void expect_contains(const std::string& text, const std::string& part);
+
 }  // namespace lockstep::comm::test
