@@ -1,6 +1,4 @@
 // lockstep-worker RUN_FOLDER --arena-fd N --message-fd M: one rank of a run, started by `lockstep train`.
-#include <ATen/Parallel.h>
-
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "comm/local_world.hpp"
+#include "nn/threads.hpp"
 #include "observe/worker_message.hpp"
 #include "worker/worker_run.hpp"
 
@@ -77,7 +76,7 @@ int run(const Arguments& a) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  at::set_num_threads(1);
+  nn::compute_on_one_thread();
   try {
     return run(read_arguments(argc, argv));
   } catch (const UsageError& error) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "comm/local_world.hpp"
+#include "nn/threads.hpp"
 
 namespace lockstep::nn::test {
 
@@ -73,6 +74,7 @@ std::vector<Case> all_cases() {
 }
 
 void run_ranks(const Case& c, const std::function<void(Context&, OpLog&)>& body) {
+  compute_on_one_thread();
   const int ranks = static_cast<int>(c.tp);
   const auto arena = comm::SharedArena::create(ranks);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(ranks));

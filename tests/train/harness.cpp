@@ -1,13 +1,12 @@
 #include "train/harness.hpp"
 
-#include <ATen/Parallel.h>
-
 #include <exception>
 #include <mutex>
 #include <sstream>
 #include <thread>
 
 #include "comm/local_world.hpp"
+#include "nn/threads.hpp"
 
 namespace lockstep::tests {
 
@@ -133,7 +132,7 @@ class Job {
 }  // namespace
 
 JobResult run_job(const config::RunFile& run, const JobOptions& options) {
-  at::set_num_threads(1);
+  nn::compute_on_one_thread();
   return Job(run, options).run();
 }
 
