@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "base/units.hpp"
@@ -28,6 +29,15 @@ std::string run_text(const config::RunFile& run) {
   text += fmt::format(", {} micro-batch{}", run.micro_batches(), run.micro_batches() == 1 ? "" : "es");
   return text +
          fmt::format("; {} tokens a step", format_thousands(run.train.global_batch * run.train.sequence));
+}
+
+std::string program_path() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return "lockstep";
+  const std::string near = self.lexically_proximate(std::filesystem::current_path(error)).string();
+  if (near.starts_with("..")) return self.string();
+  return near.find('/') == std::string::npos ? "./" + near : near;
 }
 
 }  // namespace lockstep::cli

@@ -12,6 +12,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 #include "cli/output.hpp"
+#include "cli/run_text.hpp"
 #include "observe/chrome_trace.hpp"
 #include "observe/span.hpp"
 #include "parallel/mesh.hpp"
@@ -187,8 +188,10 @@ std::string TrainRun::summary() const {
                     run_.train.trace_first_step,
                     std::min(run_.train.trace_first_step + run_.train.trace_steps - 1, run_.train.steps));
   }
-  text += fmt::format("\nnext:\n  lockstep runs export {}   every step as CSV\n", folder);
-  text += fmt::format("  lockstep simulate {}/run.toml   the same program, modelled\n", folder);
+  const std::string program = program_path();
+  text += "\nnext:\n";
+  text += fmt::format("  {} runs export {}   every step as CSV\n", program, folder);
+  text += fmt::format("  {} simulate {}/run.toml   the same program, modelled\n", program, folder);
   return text;
 }
 
