@@ -1,7 +1,7 @@
 // Wrong run files and flags: a clear answer, exit code 2, nothing written anywhere.
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <ostream>
 
 #include "cli/program.hpp"
 
@@ -15,6 +15,8 @@ struct Case {
   std::vector<std::string> arguments;  // after the run file
   std::vector<std::string> answers;    // all of them in the message
 };
+
+std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {

@@ -71,7 +71,10 @@ void act(const std::string& action, int fd, const std::filesystem::path& folder)
     std::_Exit(3);
   }
   if (action == "throw") throw RunError("the loss is not a number");
-  if (action == "segv") std::raise(SIGSEGV);
+  if (action == "segv") {
+    std::signal(SIGSEGV, SIG_DFL);  // a sanitizer would exit instead
+    std::raise(SIGSEGV);
+  }
   if (action == "stop") std::raise(SIGSTOP);
   if (action == "ignore_term") std::signal(SIGTERM, SIG_IGN);
   if (action == "surroundings") write_surroundings(folder);
