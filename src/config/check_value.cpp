@@ -33,10 +33,8 @@ std::string bound(double value, bool whole) {
 }
 
 std::string range_rule(const Rule& rule, bool whole) {
-  const bool bounded = rule.high < 1e16;
-  const std::string low = fmt::format("{} {}", rule.above_low ? "above" : "at least", rule.low);
-  if (!bounded) return fmt::format("must be a finite number, {}", low);
-  if (rule.above_low) return fmt::format("must be {} and at most {}", low, bound(rule.high, whole));
+  if (rule.above_low)
+    return fmt::format("must be above {} and at most {}", rule.low, bound(rule.high, whole));
   return fmt::format("must be from {} to {}", bound(rule.low, whole), bound(rule.high, whole));
 }
 

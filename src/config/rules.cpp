@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/units.hpp"
 #include "config/schema.hpp"
 
 namespace lockstep::config {
@@ -40,6 +41,8 @@ std::optional<int64_t> nearest_multiple(int64_t value, int64_t unit, Range range
   return std::clamp((value + unit / 2) / unit, first, last) * unit;
 }
 
+double as_double(int64_t value) { return static_cast<double>(value); }
+
 class Rules {
  public:
   Rules(const RunFile& run, const std::set<std::string>& bad, std::vector<Problem>& problems)
@@ -55,6 +58,10 @@ class Rules {
     check_batch();
     check_schedule();
     check_chunks();
+    check_program_size();
+    check_weights();
+    check_activations();
+    check_tokens();
   }
 
  private:
@@ -238,6 +245,66 @@ class Rules {
              [&](int64_t less) { return works(layers, less, last); });
     too_many("parallel.last_stage_less_layers", last,
              [&](int64_t less) { return works(layers, first, less); });
+  }
+
+  // The rest of the program holds what follows in memory, in 64-bit integers of bytes, or exactly in a
+  // number of JSON. The limits are thousands of times what any known run needs.
+
+  void check_program_size() {
+    if (!good({"train.global_batch", "parallel.dp", "parallel.micro_batch", "parallel.pp",
+               "parallel.virtual_stages"}))
+      return;
+    constexpr int64_t most = 1 << 22;
+    const int64_t chunks = run_.parallel.pp * run_.parallel.virtual_stages;
+    const int64_t micro_batches = std::max<int64_t>(run_.micro_batches(), 1);
+    if (chunks * micro_batches <= most) return;
+    const int64_t unit = run_.parallel.dp * run_.parallel.micro_batch;
+    const int64_t fix = most / chunks * unit;
+    report(
+        "train.global_batch",
+        fmt::format("{} micro-batches through pp x virtual_stages = {} chunks are more than {} passes a step "
+                    "(larger parallel.micro_batch makes fewer)",
+                    format_thousands(micro_batches), chunks, format_thousands(most)),
+        fix <= range_of("train.global_batch").high ? std::optional(fix) : std::nullopt);
+  }
+
+  void check_weights() {
+    if (!good({"model.layers", "model.hidden", "model.ffn", "model.vocab"})) return;
+    constexpr double most = 1e15;
+    const double hidden = as_double(run_.model.hidden);
+    const double layer = hidden * (4 * hidden + 3 * as_double(run_.model.ffn));
+    const double tables = 2 * hidden * as_double(run_.model.vocab);
+    if (tables + layer * as_double(run_.model.layers) <= most) return;
+    const auto fix = static_cast<int64_t>((most - tables) / layer);
+    report("model.layers", "the model has more than 1e15 parameters",
+           fix >= 1 ? std::optional(fix) : std::nullopt);
+  }
+
+  void check_activations() {
+    if (!good({"train.sequence", "train.global_batch", "parallel.dp", "parallel.tp", "model.layers",
+               "model.hidden", "model.ffn", "model.vocab", "parallel.sequence_parallel"}))
+      return;
+    constexpr double most = 5e16;
+    const ModelConfig& m = run_.model;
+    const double a_token =
+        as_double(m.layers) * (4 * as_double(m.hidden) + 3 * as_double(m.ffn)) + as_double(m.vocab);
+    const double sequences = as_double(std::max<int64_t>(run_.train.global_batch / run_.parallel.dp, 1));
+    if (a_token * sequences * as_double(run_.train.sequence) <= most) return;
+    const int64_t unit = run_.parallel.sequence_parallel ? run_.parallel.tp : 1;
+    const int64_t fix = static_cast<int64_t>(most / a_token / sequences) / unit * unit;
+    report("train.sequence", "the activations of one replica's step are more than 5e16 numbers",
+           fix >= 1 ? std::optional(fix) : std::nullopt);
+  }
+
+  void check_tokens() {
+    if (!good({"train.steps", "train.global_batch", "train.sequence"})) return;
+    const int64_t most = range_of("train.tokens").high;
+    const int64_t a_step = run_.train.global_batch * run_.train.sequence;
+    if (run_.train.steps <= most / a_step) return;
+    const int64_t fix = most / a_step;
+    report("train.steps",
+           fmt::format("steps x global_batch x sequence are more than {} tokens", format_thousands(most)),
+           fix >= 1 ? std::optional(fix) : std::nullopt);
   }
 
   const RunFile& run_;

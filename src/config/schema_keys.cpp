@@ -26,7 +26,10 @@ const Rule mesh = {.low = 1, .high = 1 << 12};
 const Rule gpu_count = {.low = 1, .high = 1 << 28};
 const Rule positive = {.low = 0, .high = 1e30, .above_low = true};
 const Rule not_negative = {.low = 0, .high = 1e30};
-const Rule share = {.low = 0, .high = 1, .above_low = true};
+// Per second, or bytes: below one, times and counts made from it leave what a number holds.
+const Rule rate = {.low = 1, .high = 1e30};
+const Rule seconds = {.low = 0, .high = 1e6};
+const Rule share = {.low = 1e-6, .high = 1};
 const Rule below_one = {.low = 0, .high = 0.999999};
 const Rule seed = {.low = 0, .high = 9007199254740992.0};
 const Rule steps = {.low = 0, .high = 1e12};
@@ -69,23 +72,23 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, gpus_per_pod, "GPUs below one pod's switches, at full bandwidth to each other.", or_preset,
           gpu_count),
       KEY(cluster, gpu, "Name of the device.", or_preset, {}),
-      KEY(cluster, peak_flops_bf16, "Dense bf16 peak of one GPU, FLOP/s.", or_preset, positive),
-      KEY(cluster, peak_flops_fp32, "fp32 peak of one GPU, FLOP/s.", or_preset, positive),
-      KEY(cluster, peak_flops_fp64, "fp64 peak of one GPU, FLOP/s.", or_preset, positive),
-      KEY(cluster, memory_bytes, "Memory of one GPU, bytes.", or_preset, positive),
-      KEY(cluster, memory_bandwidth, "Memory bandwidth of one GPU, bytes/s.", or_preset, positive),
+      KEY(cluster, peak_flops_bf16, "Dense bf16 peak of one GPU, FLOP/s.", or_preset, rate),
+      KEY(cluster, peak_flops_fp32, "fp32 peak of one GPU, FLOP/s.", or_preset, rate),
+      KEY(cluster, peak_flops_fp64, "fp64 peak of one GPU, FLOP/s.", or_preset, rate),
+      KEY(cluster, memory_bytes, "Memory of one GPU, bytes.", or_preset, rate),
+      KEY(cluster, memory_bandwidth, "Memory bandwidth of one GPU, bytes/s.", or_preset, rate),
       KEY(cluster, gemm_efficiency, "Share of the peak that a large matrix product reaches.", or_preset,
           share),
       KEY(cluster, attention_efficiency, "Share of the peak that fused attention reaches.", or_preset, share),
       KEY(cluster, memory_efficiency, "Share of the memory bandwidth that a memory-bound kernel reaches.",
           or_preset, share),
-      KEY(cluster, launch_seconds, "Fixed cost of one kernel, seconds.", or_preset, not_negative),
+      KEY(cluster, launch_seconds, "Fixed cost of one kernel, seconds.", or_preset, seconds),
       KEY(cluster, nvlink_bandwidth, "Bandwidth inside a node, per GPU and direction, bytes/s.", or_preset,
-          positive),
-      KEY(cluster, nvlink_latency, "Latency of a message inside a node, seconds.", or_preset, not_negative),
+          rate),
+      KEY(cluster, nvlink_latency, "Latency of a message inside a node, seconds.", or_preset, seconds),
       KEY(cluster, nic_bandwidth, "Bandwidth out of a node, per GPU and direction, bytes/s.", or_preset,
-          positive),
-      KEY(cluster, nic_latency, "Latency of a message between nodes, seconds.", or_preset, not_negative),
+          rate),
+      KEY(cluster, nic_latency, "Latency of a message between nodes, seconds.", or_preset, seconds),
       KEY(cluster, network_efficiency, "Share of a link's bandwidth that large messages reach.", or_preset,
           share),
       KEY(cluster, pod_oversubscription, "Bandwidth inside a pod over bandwidth between pods.", optional,

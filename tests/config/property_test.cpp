@@ -72,6 +72,8 @@ void draw_layout(RunFile& run) {
   run.model.layers = chunks * each - p.first_stage_less_layers - p.last_stage_less_layers;
   run.train.sequence = p.tp * drawn(1, 1000);
   run.train.global_batch = p.dp * p.micro_batch * drawn(1, 50);
+  const int64_t most = 9007199254740992 / (run.train.global_batch * run.train.sequence);
+  run.train.steps = drawn(1, std::min<int64_t>(most, 1'000'000'000'000));
 }
 
 RunFile drawn_run() {
@@ -202,6 +204,22 @@ TEST(Property, TheNearestLayoutThatWorksWorks) {
   });
   EXPECT_TRUE(passed);
   EXPECT_GT(fixes, 200);
+}
+
+TEST(Property, TheNearestSizeThatWorksWorks) {
+  int fixes = 0;
+  const bool passed = rc::check("a proposed size removes its problem", [&] {
+    std::vector<std::string> overrides;
+    for (const char* path : {"model.layers", "model.hidden", "model.ffn", "model.vocab", "parallel.pp",
+                             "parallel.dp", "parallel.micro_batch", "train.sequence", "train.global_batch",
+                             "train.steps", "parallel.virtual_stages"}) {
+      const auto high = static_cast<int64_t>(find_key(path)->rule.high);
+      if (drawn(0, 2) == 0) overrides.push_back(std::string(path) + "=" + std::to_string(drawn(1, high)));
+    }
+    check_that_fixes_work(overrides, fixes);
+  });
+  EXPECT_TRUE(passed);
+  EXPECT_GT(fixes, 100);
 }
 
 // One to eight bytes changed, removed, added or copied.
