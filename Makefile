@@ -26,9 +26,15 @@ demo: setup
 	@echo
 	@./.ci/after-demo
 
-# ctest's summary of the main run ends the output.
-test: setup test-asan test-tsan build
-	@ctest --test-dir $(BUILD) --output-on-failure --progress -j $(JOBS)
+# The sanitizers first; ctest's summary of the main run ends the output, and any failure fails the whole.
+test: setup
+	@status=0; \
+	$(MAKE) --no-print-directory test-asan || status=1; \
+	$(MAKE) --no-print-directory test-tsan || status=1; \
+	./.ci/build $(PRESET) all $(JOBS) || exit 1; \
+	[ $$status = 0 ] || echo "FAILED under a sanitizer, see above"; \
+	ctest --test-dir $(BUILD) --output-on-failure --progress -j $(JOBS) || status=1; \
+	exit $$status
 
 test-asan: setup
 	@./.ci/build asan all $(JOBS)
