@@ -1,7 +1,6 @@
 #include "parallel/program_check.hpp"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -19,8 +18,8 @@ using Kind = ActionKind;
 // One stage on its way through its program.
 class Walker {
  public:
-  Walker(const Program& program, int stages, int virtual_stages)
-      : program_(program), stages_(stages), virtual_stages_(virtual_stages) {}
+  Walker(const Program& program, int stages, int virtual_stages, int micro_batches)
+      : program_(program), stages_(stages), virtual_stages_(virtual_stages), micro_batches_(micro_batches) {}
 
   const Action* current() const { return at_ < program_.actions.size() ? &program_.actions[at_] : nullptr; }
   void advance() { ++at_; }
@@ -31,6 +30,7 @@ class Walker {
     const Action& a = *current();
     const auto key = std::make_pair(a.chunk, a.micro_batch);
     if (a.kind == Kind::forward) {
+      need(a, Kind::load_batch, -1);
       if (!first(a) && hidden_.erase(key) == 0) fail(program_, a, "its input was never received");
       if (!forwarded_.insert(key).second) fail(program_, a, "computed twice");
       peak_ = std::max(peak_, static_cast<int>(live_.insert(key).second ? live_.size() : 0));
@@ -39,7 +39,7 @@ class Walker {
       if (live_.erase(key) == 0) fail(program_, a, "no activations are held for it");
       if (!backwarded_.insert(key).second) fail(program_, a, "computed twice");
     } else {
-      ++chunk_actions_[{a.kind, a.chunk}];
+      once(a);
     }
     at_ += 1;
   }
@@ -53,37 +53,56 @@ class Walker {
     if (!done.contains({a.chunk, a.micro_batch})) fail(program_, a, "sent before it was computed");
   }
 
-  void check_end(int micro_batches) const {
-    const size_t expected = static_cast<size_t>(virtual_stages_) * static_cast<size_t>(micro_batches);
+  void check_end() const {
+    const size_t expected = static_cast<size_t>(virtual_stages_) * static_cast<size_t>(micro_batches_);
     const std::string stage = "stage " + std::to_string(program_.stage) + ": ";
     if (forwarded_.size() != expected) throw RunError(stage + "not every micro-batch has its forward");
     if (backwarded_.size() != expected) throw RunError(stage + "not every micro-batch has its backward");
     if (!live_.empty()) throw RunError(stage + "activations are left over at the end");
     if (!hidden_.empty() || !gradients_.empty()) throw RunError(stage + "a received message was never used");
+    // Its presence proves that of all before it.
     for (int chunk = 0; chunk < virtual_stages_; ++chunk) {
-      for (const Kind kind : {Kind::reduce_gradients, Kind::optimizer_step, Kind::gather_parameters}) {
-        const auto found = chunk_actions_.find({kind, chunk});
-        if (found == chunk_actions_.end() || found->second != 1) {
-          throw RunError(stage + "chunk " + std::to_string(chunk) + " does not have exactly one " +
-                         to_string(kind));
-        }
+      if (!done_.contains({Kind::gather_parameters, chunk})) {
+        throw RunError(stage + "chunk " + std::to_string(chunk) + " has no " +
+                       to_string(Kind::gather_parameters));
       }
     }
   }
   int peak() const { return peak_; }
 
  private:
+  void need(const Action& a, Kind before, int chunk) const {
+    if (done_.contains({before, chunk})) return;
+    fail(program_, a, std::string("there is no ") + to_string(before) + " before it");
+  }
+  // Actions that a step has once, for each chunk or altogether, each after what it uses.
+  void once(const Action& a) {
+    if (a.kind == Kind::reduce_gradients) {
+      for (int mb = 0; mb < micro_batches_; ++mb) {
+        if (!backwarded_.contains({a.chunk, mb})) fail(program_, a, "not every backward is before it");
+      }
+    } else if (a.kind == Kind::gradient_norm) {
+      for (int chunk = 0; chunk < virtual_stages_; ++chunk) need(a, Kind::reduce_gradients, chunk);
+    } else if (a.kind == Kind::optimizer_step) {
+      need(a, Kind::gradient_norm, -1);
+    } else if (a.kind == Kind::gather_parameters) {
+      need(a, Kind::optimizer_step, a.chunk);
+    } else if (a.kind != Kind::load_batch) {
+      fail(program_, a, "does not belong into a training step");
+    }
+    if (!done_.insert({a.kind, a.chunk}).second) fail(program_, a, "done twice");
+  }
   int model_chunk(const Action& a) const { return a.chunk * stages_ + program_.stage; }
   bool first(const Action& a) const { return model_chunk(a) == 0; }
   bool last(const Action& a) const { return model_chunk(a) == stages_ * virtual_stages_ - 1; }
 
   using Key = std::pair<int, int>;  // chunk, micro-batch
   const Program& program_;
-  int stages_, virtual_stages_;
+  int stages_, virtual_stages_, micro_batches_;
   size_t at_ = 0;
   int peak_ = 0;
   std::set<Key> live_, forwarded_, backwarded_, hidden_, gradients_;
-  std::map<std::pair<Kind, int>, int> chunk_actions_;
+  std::set<std::pair<Kind, int>> done_;  // once-actions: kind and chunk (-1: of all chunks)
 };
 
 bool is_send(Kind kind) { return kind == Kind::send_forward || kind == Kind::send_backward; }
@@ -123,7 +142,7 @@ ProgramReport check_step_programs(const std::vector<Program>& programs, int virt
                                   int micro_batches) {
   std::vector<Walker> walkers;
   for (const Program& p : programs)
-    walkers.emplace_back(p, static_cast<int>(programs.size()), virtual_stages);
+    walkers.emplace_back(p, static_cast<int>(programs.size()), virtual_stages, micro_batches);
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t stage = 0; stage < walkers.size(); ++stage) {
@@ -137,7 +156,7 @@ ProgramReport check_step_programs(const std::vector<Program>& programs, int virt
   }
   ProgramReport report;
   for (const Walker& w : walkers) {
-    w.check_end(micro_batches);
+    w.check_end();
     report.peak_live.push_back(w.peak());
   }
   return report;

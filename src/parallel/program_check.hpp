@@ -13,8 +13,8 @@ struct ProgramReport {
 };
 
 // Throws RunError that names the stage and action when a micro-batch is missing or done twice, a pass lacks
-// its input, activations are not freed, a chunk misses one of reduce, optimizer and gather, or the programs
-// deadlock.
+// its input, activations are not freed, one of batch, reduce, norm, optimizer and gather is missing, done
+// twice or before what it needs, or the programs deadlock.
 ProgramReport check_step_programs(const std::vector<Program>& programs, int virtual_stages,
                                   int micro_batches);
 
