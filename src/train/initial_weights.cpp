@@ -1,6 +1,6 @@
 #include "train/initial_weights.hpp"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -18,30 +18,39 @@ std::array<double, 2> normal_pair(const PhiloxKey& key, uint64_t pair) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-double element(const PhiloxKey& key, int64_t index) {
-  const auto i = static_cast<uint64_t>(index);
-  return normal_pair(key, i / 2)[i % 2];
-}
+// Numbers of one parameter; keeps the last pair, since neighbours are asked for in turn.
+class Normal {
+ public:
+  explicit Normal(const PhiloxKey& key) : key_(key), pair_(normal_pair(key, 0)) {}
+  double operator()(int64_t index) {
+    const auto i = static_cast<uint64_t>(index);
+    if (i / 2 != held_) pair_ = normal_pair(key_, held_ = i / 2);
+    return pair_[i % 2];
+  }
+
+ private:
+  PhiloxKey key_;
+  uint64_t held_ = 0;
+  std::array<double, 2> pair_;
+};
 
 }  // namespace
 
 double initial_normal(uint64_t seed, std::string_view name, int64_t index) {
-  return element(philox_key(seed, name), index);
+  return Normal(philox_key(seed, name))(index);
 }
 
-void fill_initial_weights(const FlatLayout& flat, uint64_t seed, int64_t begin, std::span<double> values) {
-  std::fill(values.begin(), values.end(), 0.0);
-  const int64_t end = begin + static_cast<int64_t>(values.size());
+at::Tensor initial_weights(const FlatLayout& flat, uint64_t seed, at::ScalarType type) {
+  at::Tensor weights = at::zeros({flat.padded()}, at::kDouble);
+  auto* const values = weights.data_ptr<double>();
   for (const FlatEntry& entry : flat.entries()) {
-    const int64_t first = std::max(begin, entry.offset);
-    const int64_t last = std::min(end, entry.offset + entry.count);
     const double std = entry.parameter.init_std;
-    const PhiloxKey key = philox_key(seed, entry.parameter.name);
-    for (int64_t i = first; i < last; ++i) {
-      double& value = values[static_cast<size_t>(i - begin)];
-      value = std == 0 ? 1.0 : std * element(key, entry.global_index(i - entry.offset));
+    Normal normal(philox_key(seed, entry.parameter.name));
+    for (int64_t i = 0; i < entry.count; ++i) {
+      values[entry.offset + i] = std == 0 ? 1.0 : std * normal(entry.global_index(i));
     }
   }
+  return weights.to(type);
 }
 
 }  // namespace lockstep::train

@@ -2,8 +2,10 @@
 // Philox at (seed, the parameter's name, i).
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include <cstdint>
-#include <span>
+#include <string_view>
 
 #include "train/flat_layout.hpp"
 
@@ -12,7 +14,7 @@ namespace lockstep::train {
 // Standard normal number of element `index` of the parameter `name` (Box-Muller, one call for each pair).
 double initial_normal(uint64_t seed, std::string_view name, int64_t index);
 
-// Values of elements [begin, end) of the flat buffer; padding is zero.
-void fill_initial_weights(const FlatLayout& flat, uint64_t seed, int64_t begin, std::span<double> values);
+// Of the whole flat buffer, [padded] of `type`; computed in fp64, padding is zero.
+at::Tensor initial_weights(const FlatLayout& flat, uint64_t seed, at::ScalarType type);
 
 }  // namespace lockstep::train

@@ -1,6 +1,7 @@
 #include "train/message_box.hpp"
 
 #include "base/error.hpp"
+#include "train/wait_ignoring_errors.hpp"
 
 namespace lockstep::train {
 
@@ -9,6 +10,11 @@ using parallel::ActionKind;
 
 MessageBox::MessageBox(comm::Communicator* pp, const nn::Context& context, int micro_batches)
     : pp_(pp), context_(context), micro_batches_(micro_batches) {}
+
+MessageBox::~MessageBox() {
+  // A step that ended early: the transport may still read what is sent.
+  for (Pending& send : sends_) wait_ignoring_errors(send.work);
+}
 
 // One number for each message that can be under way to a rank: direction, chunk at the receiver, micro-batch.
 int MessageBox::tag(ActionKind receive, int chunk, int micro_batch) const {

@@ -19,6 +19,9 @@ class MessageBox {
   // `pp` may be null when there is one stage. `log` takes the records in the order in which the program
   // queues the messages; a receive's time is the time that was spent waiting for it.
   MessageBox(comm::Communicator* pp, const nn::Context& context, int micro_batches);
+  ~MessageBox();  // waits for the sends: their tensors are here
+  MessageBox(const MessageBox&) = delete;
+  MessageBox& operator=(const MessageBox&) = delete;
 
   void post_receive(const parallel::Action& action);
   void send(const parallel::Action& action, at::Tensor tensor);

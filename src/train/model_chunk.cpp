@@ -1,19 +1,10 @@
 #include "train/model_chunk.hpp"
 
-#include "train/initial_weights.hpp"
+#include "base/error.hpp"
 
 namespace lockstep::train {
 
 namespace {
-
-at::Tensor initial_buffer(const FlatLayout& flat, uint64_t seed, const nn::Context& context) {
-  std::vector<double> values(static_cast<size_t>(flat.padded()));
-  fill_initial_weights(flat, seed, 0, values);
-  // Through the master weights' type, as after every optimizer step.
-  return at::from_blob(values.data(), {flat.padded()}, at::kDouble)
-      .to(context.gradient_dtype, false, /*copy=*/true)
-      .to(context.dtype);
-}
 
 at::Tensor view(const FlatLayout& flat, const at::Tensor& buffer, const std::string& name) {
   const FlatEntry& entry = flat.find(name);
@@ -47,7 +38,7 @@ nn::LayerTensors layer_views(const FlatLayout& flat, const at::Tensor& buffer, i
 
 ModelChunk::ModelChunk(const parallel::Layout& layout, int stage, int chunk, const nn::Context& context)
     : context_(context), flat_(layout, stage, chunk, static_cast<int>(context.tp_rank())) {
-  weights_ = initial_buffer(flat_, static_cast<uint64_t>(layout.run().train.seed), context);
+  weights_ = at::zeros({flat_.padded()}, context.dtype);
   gradients_ = at::zeros({flat_.padded()}, context.gradient_dtype);
   bind_views(layout.chunk(stage, chunk));
 }
@@ -88,6 +79,10 @@ ForwardOutput ModelChunk::evaluate(const ForwardInput& input) {
 
 at::Tensor ModelChunk::backward(int micro_batch, at::Tensor dy, double loss_scale) {
   auto node = live_.extract(micro_batch);
+  if (node.empty()) {
+    throw RunError("the program has a backward of micro-batch " + std::to_string(micro_batch) +
+                   " with no forward before it");
+  }
   Activations& kept = node.mapped();
   if (head_) dy = nn::head_backward(context_, *head_, std::move(kept.head), loss_scale, *head_gradients_);
   for (size_t i = layers_.size(); i-- > 0;) {

@@ -28,7 +28,7 @@ struct ForwardOutput {
 
 class ModelChunk {
  public:
-  // `context` outlives the chunk. Weights start at their initial values, gradients at zero.
+  // `context` outlives the chunk. Weights and gradients start at zero.
   ModelChunk(const parallel::Layout& layout, int stage, int chunk, const nn::Context& context);
 
   const FlatLayout& flat() const { return flat_; }
@@ -39,7 +39,8 @@ class ModelChunk {
   // As forward, and keeps nothing for a backward.
   ForwardOutput evaluate(const ForwardInput& input);
   // `dy` [t, H]: gradient of the output, undefined behind the head, where the gradient of `loss_scale` x loss
-  // starts. Adds to gradients(); returns the gradient of the input, undefined at the embedding.
+  // starts. Adds to gradients(); returns the gradient of the input, undefined at the embedding. RunError when
+  // the micro-batch had no forward.
   at::Tensor backward(int micro_batch, at::Tensor dy, double loss_scale);
 
  private:

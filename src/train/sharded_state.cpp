@@ -4,8 +4,6 @@
 #include <array>
 #include <bit>
 
-#include "train/initial_weights.hpp"
-
 namespace lockstep::train {
 
 namespace {
@@ -56,15 +54,13 @@ void add_elements(const FlatLayout& flat, int64_t begin, int64_t first_counted, 
 
 }  // namespace
 
-ShardedState::ShardedState(const FlatLayout& flat, const nn::Context& context, uint64_t seed, int dp_rank)
+ShardedState::ShardedState(const FlatLayout& flat, const nn::Context& context, const at::Tensor& initial,
+                           int dp_rank)
     : flat_(flat),
       begin_(dp_rank * flat.shard()),
       tp_rank_(context.tp_rank()),
       ranges_(decay_ranges(flat, begin_)) {
-  std::vector<double> initial(static_cast<size_t>(flat.shard()));
-  fill_initial_weights(flat, seed, begin_, initial);
-  master_ =
-      at::from_blob(initial.data(), {flat.shard()}, at::kDouble).to(context.gradient_dtype, false, true);
+  master_ = initial.narrow(0, begin_, flat.shard()).clone();
   gradient_ = at::zeros({flat.shard()}, context.gradient_dtype);
   moment1_ = at::zeros_like(gradient_);
   moment2_ = at::zeros_like(gradient_);

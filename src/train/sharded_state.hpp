@@ -15,7 +15,8 @@ namespace lockstep::train {
 
 class ShardedState {
  public:
-  ShardedState(const FlatLayout& flat, const nn::Context& context, uint64_t seed, int dp_rank);
+  // `initial` [padded], gradient dtype: the whole chunk's weights. `flat` outlives the state.
+  ShardedState(const FlatLayout& flat, const nn::Context& context, const at::Tensor& initial, int dp_rank);
 
   int64_t begin() const { return begin_; }              // of the slice, in elements of the flat buffer
   int64_t size() const { return master_.numel(); }      //

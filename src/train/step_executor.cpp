@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "train/initial_weights.hpp"
+#include "train/wait_ignoring_errors.hpp"
 
 namespace lockstep::train {
 
@@ -36,11 +38,17 @@ StepExecutor::StepExecutor(const parallel::Layout& layout, const Groups& groups,
   for (int c = 0; c < layout.virtual_stages(); ++c) {
     Chunk chunk;
     chunk.model = std::make_unique<ModelChunk>(layout, groups.at.pp, c, context);
-    chunk.state = std::make_unique<ShardedState>(chunk.model->flat(), context, seed, groups.at.dp);
+    const at::Tensor initial = initial_weights(chunk.model->flat(), seed, context.gradient_dtype);
+    chunk.model->weights().copy_(initial);
+    chunk.state = std::make_unique<ShardedState>(chunk.model->flat(), context, initial, groups.at.dp);
     // Alone on its axis, a worker's shard is the whole gradient.
     if (groups.dp == nullptr) chunk.state->gradient() = chunk.model->gradients();
     chunks_.push_back(std::move(chunk));
   }
+}
+
+StepExecutor::~StepExecutor() {
+  for (PendingWork& pending : dp_work_) wait_ignoring_errors(pending.work);
 }
 
 StepSums StepExecutor::train_step(const parallel::Program& program,

@@ -31,6 +31,10 @@ class StepExecutor {
  public:
   // Layout, groups and context outlive the executor.
   StepExecutor(const parallel::Layout& layout, const Groups& groups, const nn::Context& context);
+  // Waits for what is under way on its tensors: after a failure, tell the peers first (World::abort).
+  ~StepExecutor();
+  StepExecutor(const StepExecutor&) = delete;
+  StepExecutor& operator=(const StepExecutor&) = delete;
 
   // `load` gives the batch when the program asks for it.
   StepSums train_step(const parallel::Program& program, const std::function<data::StepBatch()>& load,

@@ -26,6 +26,7 @@ data::Corpus load_text(const config::RunFile& run) {
 
 Trainer::Trainer(const config::RunFile& run, comm::World& world, std::vector<parallel::Program> programs)
     : run_(run),
+      world_(world),
       layout_(run),
       programs_(std::move(programs)),
       groups_(make_groups(layout_.mesh(), world, timeout_of(run))),
@@ -43,7 +44,26 @@ Trainer::Trainer(const config::RunFile& run, comm::World& world, std::vector<par
 
 Trainer::~Trainer() = default;
 
+// Before the stack unwinds: destructors wait for operations under way, and those for the peers.
+template <class F>
+auto Trainer::with_peers_told(F&& work) const {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    world_.abort(error.what());
+    throw;
+  }
+}
+
 StepReport Trainer::step() {
+  return with_peers_told([this] { return next_step(); });
+}
+
+EvaluationReport Trainer::evaluate() {
+  return with_peers_told([this] { return held_out_loss(); });
+}
+
+StepReport Trainer::next_step() {
   const config::TrainConfig& train = run_.train;
   const double tokens = static_cast<double>(train.global_batch * train.sequence);
   const double lr = learning_rate(train, steps_done_);
@@ -54,43 +74,37 @@ StepReport Trainer::step() {
   return {steps_done_, sums.loss / tokens, std::sqrt(sums.squared_norm), lr};
 }
 
-// This replica's share of windows 0..sequences-1. Places beyond the last window are filled up with positions
-// without loss, so that every replica has the same count of micro-batches.
-data::StepBatch Trainer::held_out_batch(const data::Windows& windows, int64_t sequences,
-                                        int micro_batches) const {
-  const int64_t rows = run_.parallel.micro_batch;
-  const auto length = static_cast<size_t>(run_.train.sequence);
-  data::StepBatch batch;
-  for (int i = 0; i < micro_batches; ++i) {
-    data::MicroBatch mb;
-    mb.inputs.assign(static_cast<size_t>(rows) * length, 0);
-    mb.targets.assign(static_cast<size_t>(rows) * length, -1);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t window = (static_cast<int64_t>(groups_.at.dp) * micro_batches + i) * rows + row;
-      if (window >= sequences) break;
-      windows.fill(window, std::span(mb.inputs).subspan(static_cast<size_t>(row) * length, length),
-                   std::span(mb.targets).subspan(static_cast<size_t>(row) * length, length));
-    }
-    batch.micro_batches.push_back(std::move(mb));
-  }
+// Windows first .. first + micro_batch - 1. Places from `end` on are filled up with positions without loss,
+// so that every replica has the same count of micro-batches.
+data::MicroBatch Trainer::held_out_micro_batch(const data::Windows& windows, int64_t first,
+                                               int64_t end) const {
+  const int64_t rows = run_.parallel.micro_batch, length = run_.train.sequence;
+  const auto tokens = static_cast<size_t>(rows * length);
+  data::MicroBatch batch{std::vector<int64_t>(tokens, 0), std::vector<int64_t>(tokens, -1)};
+  const int64_t n = std::clamp<int64_t>(end - first, 0, rows);
+  const auto filled = static_cast<size_t>(n * length);
+  windows.fill_in_order(first, n, std::span(batch.inputs).first(filled),
+                        std::span(batch.targets).first(filled));
   return batch;
 }
 
-EvaluationReport Trainer::evaluate() {
+EvaluationReport Trainer::held_out_loss() {
   const data::Windows windows(corpus_.held_out, run_.train.sequence);
   const int64_t wanted = run_.train.eval_sequences;
   const int64_t sequences = wanted == 0 ? windows.count() : std::min(wanted, windows.count());
-  const int64_t at_once = run_.parallel.dp * run_.parallel.micro_batch;
-  const auto total = static_cast<int>((sequences + at_once - 1) / at_once);
-  data::StepBatch all = held_out_batch(windows, sequences, total);
+  const int64_t rows = run_.parallel.micro_batch;
+  const int64_t at_once = run_.parallel.dp * rows;
+  const auto total = static_cast<int>((sequences + at_once - 1) / at_once);  // micro-batches of a replica
+  const int64_t first_window = groups_.at.dp * total * rows;
 
   // As many micro-batches at a time as a training step has, so that no more messages are under way.
   EvaluationReport report{0, sequences * run_.train.sequence};
   for (int done = 0; done < total;) {
     const int count = std::min(total - done, layout_.micro_batches());
-    const auto first = all.micro_batches.begin() + done;
     data::StepBatch part;
-    part.micro_batches.assign(first, first + count);
+    for (int i = done; i < done + count; ++i) {
+      part.micro_batches.push_back(held_out_micro_batch(windows, first_window + i * rows, sequences));
+    }
     const auto programs = parallel::build_evaluation_programs(layout_, count);
     report.loss += executor_->evaluate(programs[static_cast<size_t>(groups_.at.pp)], std::move(part)).loss;
     done += count;

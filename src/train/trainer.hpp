@@ -40,7 +40,10 @@ class Trainer {
   const StepExecutor& executor() const { return *executor_; }
   nn::OpLog& log() { return log_; }
 
-  // The next step; all workers call it together.
+  // All workers call these together. What a worker throws from them has ended its peers' waits: they get a
+  // RunError that names this worker.
+
+  // The next step.
   StepReport step();
   // Mean loss of the held-out part: train.eval_sequences of its windows, all when 0 or more than there are.
   EvaluationReport evaluate();
@@ -48,9 +51,14 @@ class Trainer {
   WeightsHash weights_hash() const;
 
  private:
-  data::StepBatch held_out_batch(const data::Windows& windows, int64_t sequences, int micro_batches) const;
+  template <class F>
+  auto with_peers_told(F&& work) const;
+  StepReport next_step();
+  EvaluationReport held_out_loss();
+  data::MicroBatch held_out_micro_batch(const data::Windows& windows, int64_t first, int64_t end) const;
 
   config::RunFile run_;
+  comm::World& world_;
   parallel::Layout layout_;
   std::vector<parallel::Program> programs_;
   Groups groups_;

@@ -1,5 +1,8 @@
 #include "train/harness.hpp"
 
+#include <gtest/gtest.h>
+
+#include <cmath>
 #include <exception>
 #include <mutex>
 #include <sstream>
@@ -14,7 +17,7 @@ std::string describe(const LayoutChoice& c) {
   std::ostringstream text;
   text << "tp" << c.tp << (c.sequence_parallel ? "" : " without sequence parallel") << " pp" << c.pp << " dp"
        << c.dp << " v" << c.virtual_stages << " " << config::to_string(c.schedule) << " micro-batch "
-       << c.micro_batch;
+       << c.micro_batch << " layers less " << c.first_stage_less_layers << " " << c.last_stage_less_layers;
   return text.str();
 }
 
@@ -34,6 +37,8 @@ config::RunFile small_run(const LayoutChoice& c, config::Dtype dtype, int64_t st
   run.parallel.schedule = c.schedule;
   run.parallel.sequence_parallel = c.sequence_parallel;
   run.parallel.micro_batch = c.micro_batch;
+  run.parallel.first_stage_less_layers = c.first_stage_less_layers;
+  run.parallel.last_stage_less_layers = c.last_stage_less_layers;
   run.train.sequence = 32;
   run.train.global_batch = 8;
   run.train.steps = steps;
@@ -48,7 +53,8 @@ config::RunFile small_run(const LayoutChoice& c, config::Dtype dtype, int64_t st
 
 namespace {
 
-// Copies what this rank owns of the reduced gradients into the whole parameters.
+// Copies what this rank owns of the reduced gradients into the whole parameters. What no rank owns stays NaN;
+// ranks that hold the same element must hold the same bits.
 void collect_gradients(const train::Trainer& trainer, std::map<std::string, at::Tensor>& out) {
   for (const auto& chunk : trainer.executor().chunks()) {
     const train::FlatLayout& flat = chunk.model->flat();
@@ -57,9 +63,14 @@ void collect_gradients(const train::Trainer& trainer, std::map<std::string, at::
     const int64_t end = begin + flat.shard();
     for (const train::FlatEntry& e : flat.entries()) {
       at::Tensor& whole = out[e.parameter.name];
-      if (!whole.defined()) whole = at::zeros({e.parameter.count()}, at::kDouble);
+      if (!whole.defined()) whole = at::full({e.parameter.count()}, std::nan(""), at::kDouble);
       for (int64_t i = std::max(begin, e.offset); i < std::min(end, e.offset + e.count); ++i) {
-        whole.data_ptr<double>()[e.global_index(i - e.offset)] = shard.data_ptr<double>()[i - begin];
+        double& element = whole.data_ptr<double>()[e.global_index(i - e.offset)];
+        const double value = shard.data_ptr<double>()[i - begin];
+        if (!std::isnan(element)) {
+          EXPECT_EQ(element, value) << e.parameter.name;
+        }
+        element = value;
       }
     }
   }
@@ -70,10 +81,7 @@ class Job {
   Job(const config::RunFile& run, const JobOptions& options)
       : run_(run),
         options_(options),
-        programs_(parallel::build_step_programs(parallel::Layout(run))),
-        arena_(comm::SharedArena::create(static_cast<int>(run.parallel.world_size()))) {
-    if (options.mutate) options.mutate(programs_);
-  }
+        arena_(comm::SharedArena::create(static_cast<int>(run.parallel.world_size()))) {}
 
   JobResult run() {
     std::vector<std::thread> threads;
@@ -99,7 +107,9 @@ class Job {
   }
 
   void run_rank(comm::World& world) {
-    train::Trainer trainer(run_, world, programs_);
+    auto programs = parallel::build_step_programs(parallel::Layout(run_));
+    if (options_.mutate) options_.mutate(programs, world.rank());
+    train::Trainer trainer(run_, world, std::move(programs));
     for (int64_t step = 1; step <= options_.steps; ++step) {
       trainer.log().set_recording(options_.record && step == options_.steps);
       const train::StepReport report = trainer.step();
@@ -122,7 +132,6 @@ class Job {
 
   config::RunFile run_;
   JobOptions options_;
-  std::vector<parallel::Program> programs_;
   std::shared_ptr<comm::SharedArena> arena_;
   std::mutex mutex_;
   std::exception_ptr failure_;

@@ -18,6 +18,7 @@ struct LayoutChoice {
   bool sequence_parallel = true;
   config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
   int64_t micro_batch = 1;
+  int64_t first_stage_less_layers = 0, last_stage_less_layers = 0;
 };
 std::string describe(const LayoutChoice& choice);
 
@@ -44,8 +45,8 @@ struct JobOptions {
   bool record = false;     // ops of the last step
   bool gradients = false;  // of the last step
   bool evaluate = false;
-  // Changes the programs that all ranks execute.
-  std::function<void(std::vector<parallel::Program>&)> mutate = {};
+  // Changes the programs that a rank executes.
+  std::function<void(std::vector<parallel::Program>&, int rank)> mutate = {};
 };
 
 JobResult run_job(const config::RunFile& run, const JobOptions& options);

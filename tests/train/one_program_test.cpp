@@ -50,14 +50,22 @@ LayoutChoice draw(std::mt19937& random) {
   };
   LayoutChoice c;
   do {
-    c = {pick({1, 2, 4}),   pick({1, 2, 4}),
-         pick({1, 2}),      1,
-         pick({0, 1}) == 1, config::ScheduleKind::one_f_one_b,
-         pick({1, 2, 4})};
+    c = {pick({1, 2, 4}),
+         pick({1, 2, 4}),
+         pick({1, 2}),
+         1,
+         pick({0, 1}) == 1,
+         config::ScheduleKind::one_f_one_b,
+         pick({1, 2, 4}),
+         0,
+         0};
     c.schedule = pick({0, 1}) == 1 ? config::ScheduleKind::gpipe : config::ScheduleKind::one_f_one_b;
     if (c.pp == 2 && pick({0, 1}) == 1) {
       c.virtual_stages = 2;
       c.schedule = config::ScheduleKind::interleaved;
+    } else if (pick({0, 1}) == 1) {  // 4 layers on 3 stages: two each, one taken from both ends
+      c.pp = 3;
+      c.first_stage_less_layers = c.last_stage_less_layers = 1;
     }
   } while (c.tp * c.pp * c.dp > 8);
   return c;
@@ -90,7 +98,7 @@ TEST(OneProgram, AMutatedProgramIsWhatRuns) {
   for (const ActionKind kind : {ActionKind::reduce_gradients, ActionKind::gradient_norm,
                                 ActionKind::optimizer_step, ActionKind::gather_parameters}) {
     for (const bool remove : {true, false}) {
-      const auto mutate = [&](std::vector<parallel::Program>& programs) {
+      const auto mutate = [&](std::vector<parallel::Program>& programs, int) {
         for (parallel::Program& program : programs) {
           const auto at = std::find_if(program.actions.begin(), program.actions.end(),
                                        [&](const parallel::Action& a) { return a.kind == kind; });
@@ -103,7 +111,7 @@ TEST(OneProgram, AMutatedProgramIsWhatRuns) {
       };
       SCOPED_TRACE(std::string(remove ? "without " : "twice ") + parallel::to_string(kind));
       auto programs = parallel::build_step_programs(layout);
-      mutate(programs);
+      mutate(programs, 0);
       const JobResult job = run_job(run, {.steps = 1, .record = true, .mutate = mutate});
       for (size_t i = 0; i < job.ranks.size(); ++i) {
         const RankOps& rank = job.ranks[i];
