@@ -59,22 +59,31 @@ TEST(AdamW, IsTorchs) {
   config::TrainConfig train;
   train.weight_decay = 0.1;
   const int64_t n = 37;
+  constexpr int64_t decayed = 20;  // elements; the others are those of a norm
   at::Tensor weights = at::randn({n}, at::kDouble);
-  torch::Tensor reference = weights.clone().requires_grad_(true);
-  torch::optim::AdamW torch_adam({reference}, torch::optim::AdamWOptions(2e-3)
-                                                  .betas({train.beta1, train.beta2})
-                                                  .eps(train.eps)
-                                                  .weight_decay(train.weight_decay));
+  torch::Tensor reference = weights.slice(0, 0, decayed).clone().requires_grad_(true);
+  torch::Tensor norm = weights.slice(0, decayed).clone().requires_grad_(true);
+  const auto options = [&](double decay) {
+    return std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(2e-3)
+                                                            .betas({train.beta1, train.beta2})
+                                                            .eps(train.eps)
+                                                            .weight_decay(decay));
+  };
+  torch::optim::AdamW torch_adam(std::vector<torch::optim::OptimizerParamGroup>{
+      {{reference}, options(train.weight_decay)}, {{norm}, options(0)}});
   std::vector<double> master(weights.data_ptr<double>(), weights.data_ptr<double>() + n), m(n, 0), v(n, 0);
   for (int64_t step = 1; step <= 10; ++step) {
     const at::Tensor g = at::randn({n}, at::kDouble);
-    reference.mutable_grad() = g.clone();
+    reference.mutable_grad() = g.slice(0, 0, decayed) * 0.25;  // as if clipped
+    norm.mutable_grad() = g.slice(0, decayed) * 0.25;
     torch_adam.step();
     const std::span<const double> gradient(g.data_ptr<double>(), static_cast<size_t>(n));
-    adamw_step<double>(train, {2e-3, 1.0, step}, {{0, n, true}}, gradient, master, m, v);
+    adamw_step<double>(train, {2e-3, 0.25, step}, {{0, decayed, true}, {decayed, n, false}}, gradient, master,
+                       m, v);
   }
   for (int64_t i = 0; i < n; ++i) {
-    EXPECT_NEAR(master[static_cast<size_t>(i)], reference[i].item<double>(), 1e-12);
+    const double expected = i < decayed ? reference[i].item<double>() : norm[i - decayed].item<double>();
+    EXPECT_NEAR(master[static_cast<size_t>(i)], expected, 1e-12);
   }
 }
 
