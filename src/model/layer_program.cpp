@@ -66,9 +66,13 @@ class Builder {
 
 // Sizes in elements that several ops share.
 int64_t norm_elements(const ShardShape& s) { return 2 * s.tokens_sharded * s.hidden + s.hidden; }
-int64_t norm_backward_elements(const ShardShape& s, bool residual) {
-  return (residual ? 4 : 3) * s.tokens_sharded * s.hidden + s.hidden;
+// `residual`: a gradient is added that goes around the norm. The weight's gradient is added to.
+void norm_backward(Builder& b, const ShardShape& s, const char* name, bool residual) {
+  b.memory(name, (residual ? 4 : 3) * s.tokens_sharded * s.hidden + s.hidden,
+           2 * s.hidden * s.gradient_bytes);
 }
+// Elements of the embedding's rows that a rank looks up: a token's row is on one rank of tp.
+int64_t embedding_rows(const ShardShape& s) { return s.tokens * s.hidden / s.tp; }
 int64_t rope_elements(const ShardShape& s) { return 2 * s.tokens * (s.heads + s.kv_heads) * s.head_dim; }
 int64_t head_output(const ShardShape& s) { return s.heads * s.head_dim; }
 int64_t attention_statistics(const ShardShape& s) { return s.tokens * s.heads * s.statistic_bytes; }
@@ -120,7 +124,7 @@ std::vector<Op> LayerProgram::layer_backward_input() const {
   b.memory("swiglu_backward", 5 * s.tokens * s.ffn);
   b.gemm("gate_up_gemm_dgrad", s.tokens, s.hidden, 2 * s.ffn);
   b.reduce();
-  b.memory("ffn_norm_backward", norm_backward_elements(s, true));
+  norm_backward(b, s, "ffn_norm_backward", true);
   b.gather();  // gradient of the attention block's output
   b.gemm("attention_out_gemm_dgrad", s.tokens, head_output(s), s.hidden);
   if (recompute.attention && !recompute.full) attention_forward(b, s);
@@ -129,7 +133,7 @@ std::vector<Op> LayerProgram::layer_backward_input() const {
   b.memory("rope_backward", rope_elements(s));
   b.gemm("qkv_gemm_dgrad", s.tokens, s.hidden, s.qkv_width());
   b.reduce();
-  b.memory("attention_norm_backward", norm_backward_elements(s, true));
+  norm_backward(b, s, "attention_norm_backward", true);
   return b.take();
 }
 
@@ -150,7 +154,7 @@ std::vector<Op> LayerProgram::layer_backward_weight() const {
 
 std::vector<Op> LayerProgram::embedding_forward() const {
   Builder b(shape);
-  b.memory("embedding", shape.tokens * shape.hidden, shape.tokens * int64_t{8});
+  b.memory("embedding", embedding_rows(shape) + shape.tokens * shape.hidden, shape.tokens * int64_t{8});
   b.reduce();
   return b.take();
 }
@@ -158,7 +162,8 @@ std::vector<Op> LayerProgram::embedding_forward() const {
 std::vector<Op> LayerProgram::embedding_backward() const {
   Builder b(shape);
   b.gather();
-  b.memory("embedding_wgrad", shape.tokens * shape.hidden, shape.tokens * int64_t{8});
+  b.memory("embedding_wgrad", shape.tokens * shape.hidden,
+           shape.tokens * int64_t{8} + 2 * embedding_rows(shape) * shape.gradient_bytes);
   return b.take();
 }
 
@@ -171,7 +176,7 @@ std::vector<Op> LayerProgram::head_forward() const {
   // The vocabulary is cut over tp: the softmax needs the row maximum, then the sum and the target's logit.
   b.memory("loss_max", s.tokens * s.vocab, s.tokens * s.statistic_bytes);
   b.collective("tp_all_reduce", OpKind::all_reduce, s.tokens * s.statistic_bytes);
-  b.memory("loss_sum", s.tokens * s.vocab, s.tokens * (int64_t{8} + 2 * s.statistic_bytes));
+  b.memory("loss_sum", s.tokens * s.vocab, s.tokens * (int64_t{8} + 3 * s.statistic_bytes));
   b.collective("tp_all_reduce", OpKind::all_reduce, 2 * s.tokens * s.statistic_bytes);
   return b.take();
 }
@@ -182,7 +187,7 @@ std::vector<Op> LayerProgram::head_backward() const {
   b.memory("loss_backward", 2 * s.tokens * s.vocab, s.tokens * (int64_t{8} + s.statistic_bytes));
   b.gemm("head_gemm_dgrad", s.tokens, s.hidden, s.vocab);
   b.reduce();
-  b.memory("final_norm_backward", norm_backward_elements(s, false));
+  norm_backward(b, s, "final_norm_backward", false);
   b.gather();
   b.weight_gradient("head_gemm_wgrad", s.vocab, s.hidden, s.tokens);
   return b.take();

@@ -19,6 +19,7 @@ at::Tensor embedding_forward(const Context& ctx, const at::Tensor& weight, const
   at::Tensor y = ctx.empty({ids.size(0), hidden});
   {
     OpScope scope(ctx.log, "embedding", {ids});
+    scope.elements(weight, y.numel() / ctx.shape.tp);  // a token's row is on one rank
     dispatch(ctx.dtype, [&]<class T>() {
       kernel::embedding(pointer<T>(weight), pointer<int64_t>(ids), pointer<T>(y), ids.size(0), hidden,
                         ctx.tp_rank() * vocab, vocab);
@@ -32,7 +33,8 @@ void embedding_backward(const Context& ctx, EmbeddingActivations&& kept, const a
                         at::Tensor& gradient) {
   const at::Tensor ids = std::exchange(kept.ids, {});
   const at::Tensor whole = tp_gather(ctx, dy);
-  const OpScope scope(ctx.log, "embedding_wgrad", {ids, whole});
+  OpScope scope(ctx.log, "embedding_wgrad", {ids, whole});
+  scope.elements(gradient, 2 * whole.numel() / ctx.shape.tp);
   const int64_t vocab = gradient.size(0);
   dispatch(ctx.dtype, [&]<class T>() {
     kernel::embedding_backward(pointer<T>(whole), pointer<int64_t>(ids), pointer<Arithmetic<T>>(gradient),

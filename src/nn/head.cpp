@@ -26,8 +26,7 @@ double cross_entropy(const Context& ctx, const at::Tensor& logits, const at::Ten
     }
     tp_all_reduce(ctx, log_sum_exp, comm::ReduceOp::max);
     {
-      // The program leaves the read of the maxima out of the bytes.
-      OpScope scope(ctx.log, "loss_sum", {logits, targets});
+      OpScope scope(ctx.log, "loss_sum", {logits, targets, log_sum_exp});
       kernel::exp_sum(pointer<T>(logits), target, maximum, sum, sum + tokens, tokens, vocab, first);
       scope.result(sums);
     }

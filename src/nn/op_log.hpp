@@ -73,6 +73,10 @@ class OpScope {
   void result(const at::Tensor& tensor) {
     if (log_) record_.bytes += static_cast<int64_t>(tensor.nbytes());
   }
+  // Elements of a larger tensor that are read or written, such as rows that are looked up.
+  void elements(const at::Tensor& of, int64_t count) {
+    if (log_) record_.bytes += count * static_cast<int64_t>(of.element_size());
+  }
   // One that is read and written: added to, or changed in place.
   void accumulated(const at::Tensor& tensor) {
     result(tensor);

@@ -50,7 +50,6 @@ at::Tensor rms_norm(const Context& ctx, std::string_view name, const at::Tensor&
 at::Tensor rms_norm_backward(const Context& ctx, std::string_view name, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& residual,
                              at::Tensor& weight_gradient) {
-  // The program leaves the weight's gradient, one row, out of the bytes.
   OpScope scope(ctx.log, name, {x, weight, dy});
   if (residual.defined()) scope.result(residual);
   at::Tensor dx = at::empty(x.sizes(), x.options());
@@ -60,6 +59,7 @@ at::Tensor rms_norm_backward(const Context& ctx, std::string_view name, const at
                               pointer<Arithmetic<T>>(weight_gradient), x.size(0), x.size(1), ctx.norm_eps);
   });
   scope.result(dx);
+  scope.accumulated(weight_gradient);
   return dx;
 }
 

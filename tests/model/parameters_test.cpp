@@ -112,5 +112,31 @@ TEST(LayerProgram, RecomputeTradesMemoryForOps) {
   EXPECT_EQ(layer_activation_bytes(s, {.full = true}), th);
 }
 
+// Every operand and result counts, what is added to twice. Counted by hand: 8 tokens (4 a rank) of width 4,
+// 8 of 16 vocabulary rows a rank, bf16 with fp32 gradients and statistics.
+TEST(LayerProgram, BytesCountEveryOperand) {
+  config::RunFile run;
+  run.model.hidden = 4;
+  run.model.heads = run.model.kv_heads = 2;
+  run.model.ffn = 4;
+  run.model.vocab = 16;
+  run.parallel.tp = 2;
+  run.train.sequence = 8;
+  const LayerProgram program{shard_shape(run), {}};
+  const auto bytes = [](const std::vector<Op>& ops, std::string_view name) {
+    const auto op = std::find_if(ops.begin(), ops.end(), [&](const Op& o) { return o.name == name; });
+    return op == ops.end() ? -1 : op->bytes;
+  };
+  // ids; rows of 4 of the 8 tokens; all 8 written
+  EXPECT_EQ(bytes(program.embedding_forward(), "embedding"), 8 * 8 + 4 * 8 + 8 * 8);
+  // ids; gradients of 8 tokens; 4 fp32 rows added to
+  EXPECT_EQ(bytes(program.embedding_backward(), "embedding_wgrad"), 8 * 8 + 8 * 8 + 2 * 4 * 16);
+  // logits, targets, maxima; sums and targets' logits
+  EXPECT_EQ(bytes(program.head_forward(), "loss_sum"), 8 * 16 + 8 * 8 + 8 * 4 + 2 * 8 * 4);
+  // input, gradient, result; weight; the weight's gradient added to
+  EXPECT_EQ(bytes(program.head_backward(), "final_norm_backward"), 3 * 4 * 8 + 8 + 2 * 16);
+  EXPECT_EQ(bytes(program.layer_backward_input(), "ffn_norm_backward"), 4 * 4 * 8 + 8 + 2 * 16);
+}
+
 }  // namespace
 }  // namespace lockstep::model
