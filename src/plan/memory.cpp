@@ -83,7 +83,7 @@ StageMemory stage_memory(const parallel::Layout& layout, const parallel::Program
     m.weights += elements * s.element_bytes;
     m.gradients += elements * s.gradient_bytes;
     m.optimizer += shard * 3 * s.gradient_bytes;
-    m.shard = std::max(m.shard, shard * s.gradient_bytes);
+    m.shard += shard * s.gradient_bytes;
   }
   Walk walk(layout, program.stage);
   for (const parallel::Action& action : program.actions) walk.take(action);

@@ -17,7 +17,7 @@ struct StageMemory {
   int64_t activations = 0;  // the most that forwards hold at once until their backwards
   // Other:
   int64_t messages = 0;   // hidden states and gradients that have come and wait, or wait to be sent
-  int64_t shard = 0;      // the reduced gradient shard of the longest chunk, beside the gradients
+  int64_t shard = 0;      // reduced gradients of this rank's shard, all chunks until the norm is known
   int64_t workspace = 0;  // tensors that live only inside one pass: see workspace_bytes
   int64_t margin = 0;     // margin_share of all above: allocator fragmentation, context, libraries' buffers
 

@@ -47,6 +47,13 @@ TEST(Memory, ShardsAndCuts) {
   EXPECT_EQ(report.stages[0].optimizer, shard * 12);
 }
 
+// The norm needs every chunk's reduced gradients before the optimizer may use the first one's.
+TEST(Memory, ReducedGradientsOfAllChunksAreHeldAtOnce) {
+  const MemoryReport report = memory(tests::sample_run(1, 2, 1, 4, 2));  // a chunk is a layer
+  EXPECT_EQ(report.stages[0].shard, 4 * (4 * layer_parameters + 256 * 64));
+  EXPECT_EQ(report.stages[1].shard, 4 * (4 * layer_parameters + 256 * 64 + 64));
+}
+
 TEST(Memory, OneFOneBHoldsAsManyMicroBatchesAsStagesFollow) {
   const MemoryReport report = memory(tests::sample_run(1, 4, 1, 1, 8));
   const int64_t layer = (4 * 16 * 64 + 16 * (64 + 2 * 32) + 16 * 64 + 3 * 16 * 96) * 2 + 16 * 8 * 4;
@@ -94,6 +101,7 @@ TEST(Memory, TheLargeRunFits) {
   EXPECT_EQ(report.stages[1].weights, 8 * layer * 2);
   EXPECT_EQ(report.stages[1].gradients, 8 * layer * 4);
   EXPECT_EQ(report.stages[1].optimizer, 8 * ((layer + 127) / 128) * 12);
+  EXPECT_EQ(report.stages[1].shard, 8 * ((layer + 127) / 128) * 4);
   const int64_t kept =
       (2 * 1024LL * 16384 + 8192LL * (16 + 2) * 128 + 8192LL * 2048 + 2 * 8192LL * 6656) * 2 +
       8192LL * 16 * 4;
