@@ -1,7 +1,5 @@
 #include "sim/ideal_pipeline.hpp"
 
-#include <algorithm>
-
 #include "sim/run_stages.hpp"
 
 namespace lockstep::sim {
@@ -9,9 +7,8 @@ namespace lockstep::sim {
 double IdealPipeline::bubble_fraction() const {
   if (window <= 0) return 0;
   double idle_share = 0;
-  for (const double seconds : busy) idle_share += 1 - seconds / window;
-  // A single stage is never idle; its window and its passes differ by rounding.
-  return std::max(0.0, idle_share / static_cast<double>(busy.size()));
+  for (size_t stage = 0; stage < busy.size(); ++stage) idle_share += idle(stage) / window;
+  return idle_share / static_cast<double>(busy.size());
 }
 
 IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,

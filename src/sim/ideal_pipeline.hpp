@@ -1,6 +1,7 @@
 // What the schedule alone costs: the same programs on one lane a stage, without jitter.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "sim/priced_program.hpp"
@@ -17,7 +18,8 @@ struct IdealPipeline {
   // al., arXiv:1811.06965), (p-1)/(V m + p-1) interleaved with m a multiple of p (Narayanan et al.,
   // arXiv:2104.04473, where it is given over compute: (p-1)/(V m)).
   double bubble_fraction() const;
-  double idle(int stage) const { return window - busy[static_cast<size_t>(stage)]; }
+  // Seconds. A stage that is never idle has 0: its passes may sum to more than the window by rounding.
+  double idle(size_t stage) const { return std::max(0.0, window - busy[stage]); }
 };
 
 // `paths`: free_paths or free_paths_but_tp. Programs without passes give an empty phase.

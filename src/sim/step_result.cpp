@@ -69,7 +69,7 @@ StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, cons
     const parallel::Coordinates c = mesh.coordinates(rank);
     const RankSplit r =
         split_rank(runs[static_cast<size_t>(c.pp)].times(), static_cast<size_t>(grid.lane(c.tp, c.dp)),
-                   ideal.idle(c.pp), result.seconds);
+                   ideal.idle(static_cast<size_t>(c.pp)), result.seconds);
     const auto parts = r.split.values();
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += parts[i];
     result.finish_seconds.push_back(r.finish);
