@@ -10,8 +10,12 @@
 #include "comm/group_memory.hpp"
 #include "comm/local_world.hpp"
 #include "comm/once_text.hpp"
+#include "config/run_file.hpp"
 
 namespace lockstep::comm {
+
+static_assert(max_world_size == config::max_local_workers);
+
 namespace {
 
 // Changes with the layout, so that a launcher and a worker of different builds find out.

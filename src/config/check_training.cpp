@@ -57,6 +57,10 @@ void check_for_training(const RunFile& run) {
         problem_of(run, "cluster.preset", "training runs on this machine; other clusters are modelled only"));
     problems.back().fix = "\"local\"";
   }
+  if (run.cluster.gpus > max_local_workers) {
+    problems.push_back(problem_of(run, "cluster.gpus",
+                                  fmt::format("training starts at most {} workers", max_local_workers)));
+  }
   const std::string rule = text_rule(run);
   if (!rule.empty()) problems.push_back(problem_of(run, "data.text", rule));
   if (!problems.empty()) throw UsageError(to_string(problems));

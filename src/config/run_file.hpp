@@ -166,8 +166,10 @@ struct RunFile {
 // exist).
 RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
-// The rules that only `train` has: no recompute, the local cluster, a text that can be read. Throws
-// UsageError with all problems at once.
+inline constexpr int64_t max_local_workers = 256;
+
+// The rules that only `train` has: no recompute, the local cluster and at most max_local_workers on it, a
+// text that can be read. Throws UsageError with all problems at once.
 void check_for_training(const RunFile& run);
 
 // The resolved file as TOML: every key with its value, presets expanded; loading it again gives the same

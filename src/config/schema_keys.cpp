@@ -25,6 +25,7 @@ const Rule count = {.low = 1, .high = 1 << 16};
 const Rule mesh = {.low = 1, .high = 1 << 12};
 const Rule gpu_count = {.low = 1, .high = 1 << 28};
 const Rule positive = {.low = 0, .high = 1e30, .above_low = true};
+const Rule epsilon = {.low = 1e-30, .high = 1e30};  // smaller ones are zero in fp32, and then divide
 const Rule not_negative = {.low = 0, .high = 1e30};
 // Per second, or bytes: below one, times and counts made from it leave what a number holds.
 const Rule rate = {.low = 1, .high = 1e30};
@@ -50,7 +51,7 @@ std::vector<Key> model_keys() {
           "Rows of the embedding table; may exceed the tokenizer's tokens, not fall short of them.",
           or_preset, dimension),
       KEY(model, rope_theta, "Base of the rotary position angles.", optional, positive),
-      KEY(model, norm_eps, "Added to the mean square in RMSNorm.", optional, positive),
+      KEY(model, norm_eps, "Added to the mean square in RMSNorm.", optional, epsilon),
       KEY(model, init_std, "Standard deviation of the initial weights.", optional, positive),
   };
 }
@@ -149,7 +150,7 @@ std::vector<Key> train_keys() {
           not_negative),
       KEY(train, beta1, "AdamW's decay of the first moment.", optional, below_one),
       KEY(train, beta2, "AdamW's decay of the second moment.", optional, below_one),
-      KEY(train, eps, "AdamW's epsilon.", optional, positive),
+      KEY(train, eps, "AdamW's epsilon.", optional, epsilon),
       KEY(train, weight_decay, "AdamW's weight decay.", optional, not_negative),
       KEY(train, seed, "Seed of initial weights and sample order.", optional, seed),
       KEY(train, eval_sequences, "Held-out sequences scored at the end; 0 scores all.", optional, steps),

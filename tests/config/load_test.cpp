@@ -161,5 +161,22 @@ TEST(Training, RefusesWhatOnlyPlanAndSimulateKnow) {
   }
 }
 
+TEST(Training, RefusesMoreWorkersThanOneMachineTakes) {
+  const auto run = [](int workers) {
+    const std::string n = std::to_string(workers);
+    return load_run_file(configs + "tiny.toml",
+                         {"cluster.max_gpus=0", "cluster.gpus=" + n, "parallel.dp=" + n, "parallel.tp=1",
+                          "parallel.pp=1", "parallel.micro_batch=1", "train.global_batch=" + n});
+  };
+  EXPECT_NO_THROW(check_for_training(run(256)));
+  try {
+    check_for_training(run(257));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "--set cluster.gpus=257: cluster.gpus = 257: training starts at most 256 workers");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::config

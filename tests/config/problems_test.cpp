@@ -112,6 +112,9 @@ TEST(Problems, OneRuleEach) {
        "--set cluster.nic_bandwidth=1e-300: cluster.nic_bandwidth = 1e-300: must be from 1.0 to 1e30; "
        "nearest "
        "value that works: 1.0"},
+      {{"train.eps=1e-300"},
+       "--set train.eps=1e-300: train.eps = 1e-300: must be from 1e-30 to 1e30; nearest value that works: "
+       "1e-30"},
       {{"train.global_batch=16777224"},
        "--set train.global_batch=16777224: train.global_batch = 16777224: 2,097,153 micro-batches through pp "
        "x "
