@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -95,7 +96,13 @@ Progress::Progress(std::FILE* out, Terminal terminal, std::string title, int64_t
   if (total <= 0) throw RunError(fmt::format("a progress bar over {} steps", total));
 }
 
-Progress::~Progress() { finish(); }
+Progress::~Progress() {
+  try {
+    finish();
+  } catch (const std::exception&) {
+    // The terminal is gone, and with it whom to tell.
+  }
+}
 
 // Puts the cursor at the start of the bar's row, or where the newest line began, and clears from there.
 void Progress::erase() {

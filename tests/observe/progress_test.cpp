@@ -206,5 +206,18 @@ TEST(Terminal, IsDetected) {
   close(ends[1]);
 }
 
+TEST(Progress, EndsQuietlyWhenTheTerminalIsGone) {
+  std::FILE* gone = fopen("/dev/full", "w");
+  ASSERT_NE(gone, nullptr);
+  setvbuf(gone, nullptr, _IONBF, 0);
+  Terminal terminal;
+  terminal.interactive = true;
+  {
+    Progress progress(gone, terminal, "train", 10);
+    EXPECT_ANY_THROW(progress.line("step 1"));
+  }  // a destructor that throws would end the program here
+  fclose(gone);
+}
+
 }  // namespace
 }  // namespace lockstep::observe
