@@ -1,11 +1,14 @@
 #include "comm/bench.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "comm/process_ranks.hpp"
 #include "comm/step_executor.hpp"
 
@@ -114,6 +117,17 @@ class RankBench {
   std::vector<float> data_;
 };
 
+// Buffers beyond the machine's memory would have the system kill some process, ours or another's.
+void check_memory(size_t ranks, size_t bytes) {
+  const size_t memory =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  if (bytes <= memory / ranks) return;
+  throw UsageError("--bytes " + std::to_string(bytes) + ": " + std::to_string(ranks) +
+                   " ranks hold a buffer each, but this machine has " +
+                   format_binary_bytes(static_cast<double>(memory)) + " of memory: at most " +
+                   std::to_string(memory / ranks / (sizeof(float) * ranks) * (sizeof(float) * ranks)));
+}
+
 void check_options(const BenchOptions& options) {
   if (options.ranks < 1)
     throw UsageError("--ranks " + std::to_string(options.ranks) + ": at least 1 is needed");
@@ -122,12 +136,14 @@ void check_options(const BenchOptions& options) {
   const bool parts =
       options.collective == Collective::all_gather || options.collective == Collective::reduce_scatter;
   const size_t unit = sizeof(float) * (parts ? static_cast<size_t>(options.ranks) : 1);
-  for (const size_t bytes : options.bytes)
+  for (const size_t bytes : options.bytes) {
+    check_memory(static_cast<size_t>(options.ranks), bytes);
     if (bytes == 0 || bytes % unit != 0)
       throw UsageError("--bytes " + std::to_string(bytes) + ": " + std::string(name_of(options.collective)) +
                        " of fp32 over " + std::to_string(options.ranks) + " ranks needs a multiple of " +
                        std::to_string(unit) +
                        "; nearest: " + std::to_string(std::max(unit, (bytes + unit / 2) / unit * unit)));
+  }
 }
 
 double bus_factor(Collective c, int ranks) {

@@ -32,7 +32,8 @@ struct BenchRow {
 };
 
 // Starts `ranks` processes (fork: call it while this process has no threads), which die with this one.
-// Private, touched buffers, in place. UsageError for sizes that do not divide, RunError if a process fails.
+// Private, touched buffers, in place. UsageError for sizes that do not divide or exceed the
+// memory, RunError if a process fails.
 std::vector<BenchRow> bench_collective(const BenchOptions& options);
 
 }  // namespace lockstep::comm

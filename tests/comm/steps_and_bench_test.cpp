@@ -147,6 +147,7 @@ TEST(Bench, WrongOptionsAreRefused) {
   EXPECT_THROW(bench_collective({Collective::all_gather, 3, {1024}, "", 1, 1}), UsageError);
   EXPECT_THROW(bench_collective({Collective::all_reduce, 0, {1024}, "", 1, 1}), UsageError);
   EXPECT_THROW(bench_collective({Collective::all_reduce, 6, {1024}, "halving_doubling", 1, 1}), UsageError);
+  EXPECT_THROW(bench_collective({Collective::all_reduce, 2, {size_t{1} << 50}, "", 1, 1}), UsageError);
 }
 
 }  // namespace
