@@ -26,8 +26,8 @@ struct StepSplit {
                                                             "dp",   "bubble",  "optimizer", "barrier"};
   // In the order of `names`.
   std::array<double, 9> values() const { return {data, compute, tp, cp, pp, dp, bubble, optimizer, barrier}; }
-  static StepSplit from(const std::array<double, 9>& v) {
-    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
+  std::array<double*, 9> parts() {
+    return {&data, &compute, &tp, &cp, &pp, &dp, &bubble, &optimizer, &barrier};
   }
   double total() const;
 };

@@ -64,20 +64,19 @@ StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, cons
     for (const double finish : run.times().clock) result.seconds = std::max(result.seconds, finish);
   }
   // Sums go over ranks in ascending order, whatever the lanes' order is.
-  std::array<double, cost::StepSplit::names.size()> sums{};
+  const auto sums = result.split.parts();
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const parallel::Coordinates c = mesh.coordinates(rank);
     const RankSplit r =
         split_rank(runs[static_cast<size_t>(c.pp)].times(), static_cast<size_t>(grid.lane(c.tp, c.dp)),
                    ideal.idle(static_cast<size_t>(c.pp)), result.seconds);
     const auto parts = r.split.values();
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] += parts[i];
+    for (size_t i = 0; i < sums.size(); ++i) *sums[i] += parts[i];
     result.finish_seconds.push_back(r.finish);
     result.kernel_seconds.push_back(r.split.compute + r.split.optimizer + r.split.data);
   }
   const double ranks = static_cast<double>(mesh.size());
-  for (double& sum : sums) sum /= ranks;
-  result.split = cost::StepSplit::from(sums);
+  for (double* sum : sums) *sum /= ranks;
 
   const auto slowest = std::max_element(result.kernel_seconds.begin(), result.kernel_seconds.end());
   result.slowest_rank = static_cast<int>(slowest - result.kernel_seconds.begin());

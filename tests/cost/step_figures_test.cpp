@@ -38,7 +38,14 @@ TEST(StepFigures, JsonHasTheNamesOfTheInterface) {
   EXPECT_EQ(json["split_seconds"]["compute"], 4.0);
   EXPECT_EQ(json["split_seconds"]["barrier"], 2.0);
   EXPECT_EQ(json["split_seconds"].size(), 9u);
-  EXPECT_DOUBLE_EQ(StepSplit::from(split.values()).total(), 6);
+  EXPECT_DOUBLE_EQ(split.total(), 6);
+  const auto parts = split.parts();
+  const auto values = split.values();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    *parts[i] = 10 + static_cast<double>(i);
+    EXPECT_EQ(split.values()[i], *parts[i]) << StepSplit::names[i];
+    *parts[i] = values[i];
+  }
 }
 
 TEST(StepFigures, LayoutAndModelBlocks) {

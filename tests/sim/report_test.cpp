@@ -8,7 +8,7 @@
 
 #include "base/json.hpp"
 #include "sim/drawn_layouts.hpp"
-#include "sim/simulate_steps.hpp"
+#include "sim/several_steps.hpp"
 
 namespace lockstep::sim {
 namespace {
@@ -21,12 +21,23 @@ config::RunFile small_run() {
 
 std::vector<StepResult> simulate(const config::RunFile& run, int steps, const std::vector<int>& traced) {
   const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
   StepOptions options = step_options(run.simulate);
   options.traced_ranks = traced;
-  return simulate_steps(layout, parallel::build_step_programs(layout), options, steps);
+  std::vector<StepResult> results;
+  for (options.step = 0; options.step < steps; ++options.step) {
+    results.push_back(simulate_step(layout, programs, options));
+  }
+  return results;
 }
 
-TEST(SimulateSteps, StepsDifferAndTheSummaryIsTheirMean) {
+StepResult summary_of(const std::vector<StepResult>& steps) {
+  SeveralSteps all;
+  for (const StepResult& step : steps) all.add(step);
+  return all.summary();
+}
+
+TEST(SeveralSteps, TheyDifferAndTheSummaryIsTheirMean) {
   const auto steps = simulate(small_run(), 3, {});
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_NE(steps[0].seconds, steps[1].seconds);
@@ -35,12 +46,30 @@ TEST(SimulateSteps, StepsDifferAndTheSummaryIsTheirMean) {
   EXPECT_NEAR(sum.split.total(), sum.seconds, 1e-9 * sum.seconds);
   EXPECT_EQ(sum.ops, 3 * steps[0].ops);
   EXPECT_EQ(sum.ranks, 8);
-  EXPECT_EQ(summary_of({steps[1]}).seconds, steps[1].seconds);
-  EXPECT_THROW(summary_of({}), std::invalid_argument);
+  EXPECT_EQ(sum.bubble_fraction, steps[0].bubble_fraction);
+  for (size_t r = 0; r < sum.finish_seconds.size(); ++r) {
+    const auto mean = [&](auto figure) {
+      return (figure(steps[0]) + figure(steps[1]) + figure(steps[2])) / 3;
+    };
+    EXPECT_DOUBLE_EQ(sum.finish_seconds[r], mean([&](const auto& s) { return s.finish_seconds[r]; }));
+    EXPECT_DOUBLE_EQ(sum.kernel_seconds[r], mean([&](const auto& s) { return s.kernel_seconds[r]; }));
+    EXPECT_LE(sum.kernel_seconds[r], sum.kernel_seconds[static_cast<size_t>(sum.slowest_rank)]);
+  }
+  EXPECT_THROW(SeveralSteps().summary(), std::invalid_argument);
+}
+
+TEST(SeveralSteps, OneIsItselfToTheBit) {
+  const StepResult step = simulate(small_run(), 1, {3}).front();
+  const StepResult sum = summary_of({step});
+  EXPECT_EQ(sum.seconds, step.seconds);
+  EXPECT_EQ(sum.split.values(), step.split.values());
+  EXPECT_EQ(sum.finish_seconds, step.finish_seconds);
+  EXPECT_EQ(sum.slowest_rank, step.slowest_rank);
+  EXPECT_EQ(sum.traces[0].spans.size(), step.traces[0].spans.size());
 }
 
 // The spans of a rank are its program: every op once a step, one after another on every stream.
-TEST(SimulateSteps, TracedSpansAreTheProgramsOps) {
+TEST(SeveralSteps, TracedSpansAreTheProgramsOps) {
   const config::RunFile run = small_run();
   const parallel::Layout layout(run);
   const auto programs = parallel::build_step_programs(layout);
@@ -77,7 +106,7 @@ TEST(SimulateSteps, TracedSpansAreTheProgramsOps) {
   EXPECT_EQ(sum.traces[1].rank, 6);
 }
 
-TEST(SimulateSteps, BothEndsOfAMessageCarryItsId) {
+TEST(SeveralSteps, BothEndsOfAMessageCarryItsId) {
   const StepResult r = summary_of(simulate(small_run(), 1, {0, 2}));  // neighbours in the pipeline
   std::map<uint64_t, int> sent, received;
   for (const auto& file : r.traces) {
