@@ -63,8 +63,10 @@ std::string Style::dim(std::string_view text) const {
   return colour ? fmt::format("\x1b[2m{}\x1b[0m", text) : std::string(text);
 }
 
+void TextTable::header(std::vector<std::string> cells) { rows_.push_back({std::move(cells), "", true}); }
+
 void TextTable::row(std::vector<std::string> cells, std::string_view part) {
-  rows_.push_back({std::move(cells), std::string(part)});
+  rows_.push_back({std::move(cells), std::string(part), false});
 }
 
 std::string TextTable::text() const {
@@ -82,7 +84,7 @@ std::string TextTable::text() const {
       line += i == 0 ? "  " + style_.paint(row.part, cell) + pad : "  " + pad + cell;
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
+    out += (row.header ? style_.dim(line) : line) + "\n";
   }
   return out;
 }
@@ -93,12 +95,14 @@ std::string step_text(const StepFigures& f, std::string_view origin, const Style
   std::string out = fmt::format("{} a step  {}\n", style.bold(format_seconds(f.seconds)),
                                 style.dim(fmt::format("({})", origin)));
   out += fmt::format(
-      "{} tokens at {} tokens/s; {:.0f} TFLOP/s a GPU, MFU {} with attention counted as full, {} as causal; "
+      "{} tokens at {} tokens/s; {} a GPU, MFU {} with attention counted as full, {} as causal; "
       "pipeline bubble {}.\n",
-      format_count(static_cast<double>(f.tokens)), format_count(f.tokens_per_second), f.tflops_per_gpu,
-      percent(f.mfu), percent(f.mfu_causal), percent(f.bubble_fraction));
+      format_count(static_cast<double>(f.tokens)), format_count(f.tokens_per_second),
+      format_quantity(f.tflops_per_gpu * 1e12, "FLOP/s"), percent(f.mfu), percent(f.mfu_causal),
+      percent(f.bubble_fraction));
   out += "\nWhere the step goes, mean over ranks; the parts add up to it.\n";
   TextTable table(style);
+  table.header({"part", "time", "of the step"});
   const auto values = f.split.values();
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string_view name = StepSplit::names[i];
@@ -116,7 +120,8 @@ std::string run_line(const config::RunFile& run) {
       "{}: {} parameters on {} x {}; tp {} x cp {} x pp {} x dp {}, {}, {} micro-batches of {} x {} tokens",
       run.name, format_count(static_cast<double>(model::parameter_count(run.model))),
       format_thousands(p.world_size()), run.cluster.gpu, p.tp, p.cp, p.pp, p.dp,
-      config::to_string(p.schedule), run.micro_batches(), p.micro_batch, run.train.sequence);
+      config::to_string(p.schedule), format_thousands(run.micro_batches()), p.micro_batch,
+      format_thousands(run.train.sequence));
   if (p.virtual_stages > 1) line += fmt::format(", {} chunks a stage", p.virtual_stages);
   return line + "\n";
 }

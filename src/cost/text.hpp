@@ -24,6 +24,8 @@ struct Style {
 class TextTable {
  public:
   explicit TextTable(const Style& style) : style_(style) {}
+  // Names of the columns, dim; first of all rows.
+  void header(std::vector<std::string> cells);
   // `part`: colours the first cell; empty: none.
   void row(std::vector<std::string> cells, std::string_view part = "");
   std::string text() const;
@@ -32,6 +34,7 @@ class TextTable {
   struct Row {
     std::vector<std::string> cells;
     std::string part;
+    bool header = false;
   };
   Style style_;
   std::vector<Row> rows_;

@@ -15,18 +15,23 @@ std::string state_text(const Plan& plan) {
   const double parameters = static_cast<double>(model::parameter_count(plan.run.model));
   return fmt::format(
       "\nThe training state is {} over all GPUs as published (2 + 2 + 12 bytes a parameter), {} as the "
-      "trainer "
-      "holds it ({:.0f} bytes).\n",
+      "trainer holds it ({:.0f} bytes).\n",
       format_bytes(plan.state.published), format_bytes(plan.state.own), plan.state.own / parameters);
 }
 
+// "0.095", "58.2", "22.9M".
+std::string figure(double value) {
+  return value < 999.5 ? fmt::format("{:.3g}", value) : format_count(value);
+}
+
 std::string training_text(const Plan& plan, const cost::Style& style) {
-  std::string out = fmt::format("\nThe whole training, if every step takes as long and none is lost.\n");
+  std::string out = "\nThe whole training, if every step takes as long and none is lost.\n";
   cost::TextTable table(style);
   table.row({"tokens", format_count(plan.training.tokens)});
-  table.row({"days", fmt::format("{:.3g}", plan.training.days)});
-  table.row({"GPU-hours", format_count(plan.training.gpu_hours)});
-  table.row({"cost", fmt::format("${}", format_count(plan.training.usd))});
+  table.row({"days", figure(plan.training.days)});
+  table.row({"GPU-hours", figure(plan.training.gpu_hours)});
+  table.row({fmt::format("cost at ${} a GPU-hour", figure(plan.run.cluster.usd_per_gpu_hour)),
+             fmt::format("${}", figure(plan.training.usd))});
   return out + table.text();
 }
 
@@ -64,6 +69,7 @@ std::string memory_text(const MemoryReport& memory, const cost::Style& style) {
                   format_bytes(static_cast<double>(full.total())), format_bytes(capacity),
                   memory.fits() ? style.paint("good", "it fits") : style.paint("bad", "it does not fit"));
   cost::TextTable table(style);
+  table.header({"part", "bytes", "of the GPU"});
   const auto row = [&](const char* name, int64_t bytes) {
     table.row({name, format_bytes(static_cast<double>(bytes)),
                cost::percent(static_cast<double>(bytes) / capacity)});

@@ -18,8 +18,10 @@ std::string rank_name(const parallel::Mesh& mesh, int rank) {
 }
 
 std::string phases_text(const StepResult& result, const cost::Style& style) {
-  std::string out = "\nPhases, from the first start to the last end over all ranks; they overlap.\n";
+  std::string out =
+      "\nPhases over all ranks, from the first one's start to the last one's end; they overlap.\n";
   cost::TextTable table(style);
+  table.header({"phase", "start", "end"});
   for (const Phase& phase : result.phases) {
     table.row({std::string(phase.name), format_seconds(phase.start), format_seconds(phase.end)}, phase.name);
   }
@@ -32,11 +34,11 @@ std::string ranks_text(const parallel::Mesh& mesh, const StepResult& result) {
   const auto middle = kernels.begin() + static_cast<std::ptrdiff_t>(kernels.size() / 2);
   std::nth_element(kernels.begin(), middle, kernels.end());
   return fmt::format(
-      "\nHalf of the ranks are done by {}, 99 % by {}. Busiest: {}, {} in its own kernels, {} in the "
-      "middle of all ranks.\n",
-      format_seconds(result.seconds_p50), format_seconds(result.seconds_p99),
-      rank_name(mesh, result.slowest_rank), format_seconds(result.kernel_seconds[slowest]),
-      format_seconds(*middle));
+      "\nHalf of the ranks are done {} or more before the last one, 99 % {} or more. Busiest: {}, {} in its "
+      "own kernels; the median rank spends {}.\n",
+      format_seconds(result.seconds - result.seconds_p50),
+      format_seconds(result.seconds - result.seconds_p99), rank_name(mesh, result.slowest_rank),
+      format_seconds(result.kernel_seconds[slowest]), format_seconds(*middle));
 }
 
 }  // namespace

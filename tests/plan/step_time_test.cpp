@@ -140,10 +140,24 @@ TEST(PlanReport, JsonHasTheNamesOfTheInterface) {
   EXPECT_EQ(Json::parse(json.dump()), json);
 }
 
+// Figures of a run that is 10^12 times smaller stay readable.
+TEST(PlanReport, TextOfASmallRun) {
+  const config::RunFile run = config::load_run_file(LOCKSTEP_SOURCE_DIR "/configs/tiny.toml", {});
+  const Plan plan = plan_of(run);
+  const std::string text = plan_text(plan, {});
+  for (const char* part : {" GFLOP/s a GPU", "cost at $0 a GPU-hour"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  const size_t hours = text.find("GPU-hours");
+  EXPECT_NEAR(std::stod(text.substr(hours + 9)), plan.training.gpu_hours, 0.005 * plan.training.gpu_hours);
+  EXPECT_EQ(text.substr(hours, text.find('\n', hours) - hours).find('e'), std::string::npos) << text;
+}
+
 TEST(PlanReport, TextNamesTheFiguresThatMatter) {
   const std::string text = plan_text(plan_of(large_run()), {});
-  for (const char* part : {"a step  (computed)", "6.49 TB", "7.31 TB", "it fits", "weights", "activations",
-                           "15.6T", "406B parameters", "16,384"}) {
+  for (const char* part :
+       {"a step  (computed)", "6.49 TB", "7.31 TB", "it fits", "weights", "activations", "15.6T",
+        "406B parameters", "16,384", "cost at $2.99 a GPU-hour", "bytes  of the GPU", "8,192 tokens"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   config::RunFile none = large_run();

@@ -5,8 +5,10 @@
 
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "base/json.hpp"
+#include "base/units.hpp"
 #include "sim/drawn_layouts.hpp"
 #include "sim/several_steps.hpp"
 
@@ -154,6 +156,21 @@ TEST(SimulateReport, TextIsTheSameButForColour) {
        {"compute", "bubble", "optimizer", "barrier", "Phases", "Busiest", "Mean of 2 steps"}) {
     EXPECT_NE(plain.find(part), std::string::npos) << part;
   }
+}
+
+TEST(SimulateReport, ColumnsHaveNamesAndWaitsArePrintedAsSuch) {
+  const config::RunFile run = small_run();
+  const StepResult r = simulate(run, 1, {}).front();
+  const std::string text = simulate_text(run, r, {r.seconds}, {});
+  std::istringstream under_phases(text.substr(text.find("they overlap.") + 13));
+  std::vector<std::string> columns(3);
+  for (std::string& column : columns) under_phases >> column;
+  EXPECT_EQ(columns, (std::vector<std::string>{"phase", "start", "end"})) << text;
+  EXPECT_NE(text.find("of the step\n"), std::string::npos) << text;
+  // Ends of ranks differ in digits that the step's three figures do not show.
+  EXPECT_NE(text.find("done " + format_seconds(r.seconds - r.seconds_p50) + " or more before"),
+            std::string::npos)
+      << text;
 }
 
 TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
