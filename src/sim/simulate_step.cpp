@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <string>
 
@@ -31,7 +31,9 @@ void check_options(const parallel::Layout& layout, const StepOptions& options) {
   }
   for (const SlowRank& slow : options.slow) {
     check_rank(slow.rank);
-    if (!(slow.factor > 0)) throw UsageError("a slow rank's factor must be above 0");
+    if (!(slow.factor > 0 && std::isfinite(slow.factor))) {
+      throw UsageError("a slow rank's factor must be above 0 and finite");
+    }
   }
 }
 

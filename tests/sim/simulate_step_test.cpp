@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.hpp"
 #include "cost/op_prices.hpp"
 #include "sim/drawn_layouts.hpp"
@@ -312,6 +314,11 @@ TEST(SimulateStep, ProgramsThatCannotRunAreNamed) {
   StepOptions options;
   options.traced_ranks = {2};
   EXPECT_THROW(simulate_step(layout, parallel::build_step_programs(layout), options), UsageError);
+  for (const double factor : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    options = {};
+    options.slow = {{0, factor}};
+    EXPECT_THROW(simulate_step(layout, parallel::build_step_programs(layout), options), UsageError) << factor;
+  }
 }
 
 TEST(SimulateStep, EvaluationProgramsRunToo) {
