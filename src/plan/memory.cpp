@@ -94,6 +94,15 @@ StageMemory stage_memory(const parallel::Layout& layout, const parallel::Program
   return m;
 }
 
+void add_parts(Json& json, const StageMemory& m) {
+  json["weights_bytes"] = m.weights;
+  json["gradients_bytes"] = m.gradients;
+  json["optimizer_bytes"] = m.optimizer;
+  json["activations_bytes"] = m.activations;
+  json["other_bytes"] = m.other();
+  json["total_bytes"] = m.total();
+}
+
 }  // namespace
 
 const StageMemory& MemoryReport::fullest() const {
@@ -131,26 +140,15 @@ TrainingState training_state(double parameters, config::Dtype dtype) {
 }
 
 Json memory_json(const MemoryReport& report) {
-  const StageMemory& full = report.fullest();
   Json json;
-  json["weights_bytes"] = full.weights;
-  json["gradients_bytes"] = full.gradients;
-  json["optimizer_bytes"] = full.optimizer;
-  json["activations_bytes"] = full.activations;
-  json["other_bytes"] = full.other();
-  json["total_bytes"] = full.total();
+  add_parts(json, report.fullest());
   json["capacity_bytes"] = report.capacity;
   json["fits"] = report.fits();
   json["stages"] = Json::array();
   for (const StageMemory& m : report.stages) {
     Json stage;
     stage["stage"] = m.stage;
-    stage["weights_bytes"] = m.weights;
-    stage["gradients_bytes"] = m.gradients;
-    stage["optimizer_bytes"] = m.optimizer;
-    stage["activations_bytes"] = m.activations;
-    stage["other_bytes"] = m.other();
-    stage["total_bytes"] = m.total();
+    add_parts(stage, m);
     json["stages"].push_back(stage);
   }
   return json;

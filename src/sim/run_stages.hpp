@@ -1,7 +1,6 @@
 // Takes all stages through their programs.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "sim/stage_run.hpp"

@@ -40,7 +40,7 @@ struct Phase {
 struct StepResult {
   double seconds = 0;  // until the last rank is done
   cost::StepSplit split;
-  double bubble_fraction = 0;  // see bubble_of
+  double bubble_fraction = 0;  // see IdealPipeline
   int64_t ranks = 0;
   int64_t ops = 0;  // executed, over all ranks
   // The rank that spent most time in its own kernels: whom the others wait for.

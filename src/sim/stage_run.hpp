@@ -3,9 +3,8 @@
 //
 // - A pass whose receive was posted waits until the message has arrived; a receive itself takes no time.
 // - A send starts when its tensor is computed and the rank's send stream is free.
-// - A gradient reduction or parameter gather is queued and goes on beside the computation; it starts when
-// every
-//   rank of its group has queued it and its data-parallel stream is free.
+// - A gradient reduction or parameter gather is queued and goes on beside the computation; it starts when all
+//   ranks of its group have queued it and their data-parallel streams are free.
 // - gradient_norm waits for the rank's data-parallel stream; its collectives are waited for one by one.
 #pragma once
 
