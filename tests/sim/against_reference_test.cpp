@@ -1,6 +1,8 @@
 // The fast simulator against the plain event-queue one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/drawn_layouts.hpp"
 #include "sim/reference_simulator.hpp"
 
@@ -43,6 +45,40 @@ void expect_close(double a, double b, double scale, const std::string& what) {
   EXPECT_NEAR(a, b, 1e-9 * scale) << what;
 }
 
+const sim::Phase& phase_of(const sim::StepResult& r, std::string_view name) {
+  return *std::find_if(r.phases.begin(), r.phases.end(), [&](const auto& p) { return p.name == name; });
+}
+
+// Phases and the spread of ends, from the plain simulator's ranks.
+void compare_times(const sim::StepResult& fast, const ReferenceResult& plain) {
+  double first_forward = 1e300, last_backward = 0, longest_load = 0;
+  std::vector<double> finish;
+  for (const ReferenceRank& r : plain.ranks) {
+    first_forward = std::min(first_forward, r.first_forward);
+    last_backward = std::max(last_backward, r.last_backward);
+    longest_load = std::max(longest_load, r.data);
+    finish.push_back(r.finish);
+  }
+  std::sort(finish.begin(), finish.end());
+  const double scale = plain.seconds;
+  EXPECT_EQ(phase_of(fast, "data").start, 0);
+  expect_close(phase_of(fast, "data").end, longest_load, scale, "end of the data phase");
+  expect_close(phase_of(fast, "forward").start, first_forward, scale, "first forward");
+  expect_close(phase_of(fast, "backward").end, last_backward, scale, "last backward");
+  expect_close(phase_of(fast, "optimizer").end, finish.back(), scale, "end of the optimizer");
+  expect_close(phase_of(fast, "barrier").start, finish.front(), scale, "start of the barrier");
+  expect_close(phase_of(fast, "barrier").end, finish.back(), scale, "end of the barrier");
+  // At least half, and 99 of a hundred, of the ranks are done by then; not so just before.
+  const auto done_by = [&](double seconds) {
+    return static_cast<double>(std::upper_bound(finish.begin(), finish.end(), seconds) - finish.begin()) /
+           static_cast<double>(finish.size());
+  };
+  for (const auto& [seconds, share] : {std::pair{fast.seconds_p50, 0.5}, std::pair{fast.seconds_p99, 0.99}}) {
+    EXPECT_GE(done_by(seconds + 1e-9 * scale), share);
+    EXPECT_LT(done_by(seconds - 1e-9 * scale), share);
+  }
+}
+
 void compare(const config::RunFile& run, const sim::StepOptions& options, bool uniform_tp) {
   const parallel::Layout layout(run);
   const auto programs = parallel::build_step_programs(layout);
@@ -52,6 +88,7 @@ void compare(const config::RunFile& run, const sim::StepOptions& options, bool u
 
   expect_close(fast.seconds, plain.seconds, scale, "step");
   EXPECT_EQ(fast.ops, plain.ops);
+  compare_times(fast, plain);
   const Idle idle = idle_of(layout, programs, Communication::tp_only);
   cost::StepSplit sums;
   for (size_t i = 0; i < plain.ranks.size(); ++i) {

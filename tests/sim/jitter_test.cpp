@@ -40,6 +40,30 @@ TEST(Jitter, FactorsHaveMeanOneAndTheWantedDeviation) {
   }
 }
 
+// Over all 2^32 draws, by their exact frequencies, not a sample: no step is longer or shorter for its
+// jitter's own mean.
+TEST(Jitter, TheMeanIsExact) {
+  std::vector<double> frequency = {1};
+  for (int byte = 0; byte < 4; ++byte) {
+    std::vector<double> next(frequency.size() + 255, 0.0);
+    for (size_t sum = 0; sum < frequency.size(); ++sum) {
+      for (size_t value = 0; value < 256; ++value) next[sum + value] += frequency[sum] / 256;
+    }
+    frequency = next;
+  }
+  for (const double wanted : {0.001, 0.02, 0.1, 0.5, 0.95}) {
+    const JitterShape shape(wanted);
+    double mean = 0, square = 0;
+    for (size_t sum = 0; sum < frequency.size(); ++sum) {
+      const double factor = shape.of_sum(static_cast<int32_t>(sum));
+      mean += frequency[sum] * factor;
+      square += frequency[sum] * factor * factor;
+    }
+    EXPECT_NEAR(mean, 1, 1e-13) << wanted;
+    EXPECT_NEAR(std::sqrt(square - mean * mean) / wanted, 1, 1e-7) << wanted;
+  }
+}
+
 TEST(Jitter, OffIsExactlyOne) {
   const JitterShape shape(0);
   EXPECT_TRUE(shape.off());
