@@ -26,7 +26,8 @@ std::string joined(const std::vector<std::string>& places) {
 // What is wrong with the text; empty when it can be read.
 std::string text_rule(const RunFile& run) {
   const std::string& text = run.data.text;
-  if (text.empty()) return "training needs a text: a folder of .txt documents, or one file";
+  if (text.empty())
+    return "training needs a text: a folder of .txt documents, some of them named in data.held_out";
   std::error_code error;
   const fs::file_status status = fs::status(text, error);
   if (!fs::exists(status)) {

@@ -80,6 +80,7 @@ class Loader {
   void take_override(const std::string& flag) {
     const Entry entry = parse_override(flag);
     if (!entry.table.empty()) check_table({entry.table, entry.where});
+    overridden_.insert(entry.path());
     take(entry);
   }
 
@@ -93,7 +94,13 @@ class Loader {
     if (named == entries_.end()) return;
     const std::string* name = std::get_if<std::string>(&named->second.value);
     if (name == nullptr) return;  // fill() reports it
-    for (const Entry& entry : preset_entries(kind, *name)) entries_.emplace(entry.path(), entry);
+    // Keys beside a preset in the file win over it; a preset in a flag wins over the file's keys, or it would
+    // do nothing to a file that names them all.
+    const bool over_file = overridden_.count(key) > 0;
+    for (const Entry& entry : preset_entries(kind, *name)) {
+      if (over_file && overridden_.count(entry.path()) == 0) entries_[entry.path()] = entry;
+      entries_.emplace(entry.path(), entry);
+    }
   }
 
   void fill() {
@@ -180,6 +187,7 @@ class Loader {
   fs::path file_;
   RunFile run_;
   std::map<std::string, Entry> entries_;
+  std::set<std::string> overridden_;  // paths of the keys that flags set
   std::set<std::string> bad_;
   std::vector<Problem> problems_;
 };

@@ -110,7 +110,7 @@ struct TrainConfig {
 };
 
 struct DataConfig {
-  std::string text;                   // folder of .txt documents, or one file; absolute; empty: none
+  std::string text;                   // folder of .txt documents; absolute; empty: none
   std::vector<std::string> held_out;  // names (without .txt) of documents kept for evaluation
   std::string tokenizer = "byte";
 

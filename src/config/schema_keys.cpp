@@ -37,8 +37,9 @@ const Rule steps = {.low = 0, .high = 1e12};
 
 std::vector<Key> model_keys() {
   return {
-      KEY(model, preset, "A known model whose figures hold where no key here says otherwise; \"\" is none.",
-          optional, {.words = preset_names(PresetKind::model), .may_be_empty = true}),
+      KEY(model, preset,
+          "A known model whose figures hold where no key beside it says otherwise; \"\" is none.", optional,
+          {.words = preset_names(PresetKind::model), .may_be_empty = true}),
       KEY_NOT_BUILT(model, hf, "Path of a Hugging Face config.json to take the model from."),
       KEY(model, architecture, "Kind of transformer.", optional, {.words = {"llama"}, .later = {"gpt"}}),
       KEY(model, layers, "Transformer layers.", or_preset, count),
@@ -59,7 +60,7 @@ std::vector<Key> model_keys() {
 std::vector<Key> cluster_keys() {
   return {
       KEY(cluster, preset,
-          "A known cluster whose figures hold where no key here says otherwise; \"\" is none.", optional,
+          "A known cluster whose figures hold where no key beside it says otherwise; \"\" is none.", optional,
           {.words = preset_names(PresetKind::cluster),
            .later = {"a100-selene", "b200-nvl8", "gb200-nvl72"},
            .may_be_empty = true}),
@@ -144,7 +145,7 @@ std::vector<Key> train_keys() {
       KEY(train, lr_min_ratio, "The learning rate ends at this share of lr.", optional,
           {.low = 0, .high = 1}),
       KEY(train, warmup, "Steps of linear warm-up; may exceed steps.", optional, steps),
-      KEY(train, schedule, "Learning rate after the warm-up.", optional,
+      KEY(train, schedule, "How the learning rate falls after the warm-up.", optional,
           {.words = {"cosine"}, .others_later = true}),
       KEY(train, grad_clip, "Gradients are scaled to this global norm when above it; 0 never.", optional,
           not_negative),
@@ -164,10 +165,11 @@ std::vector<Key> train_keys() {
 std::vector<Key> other_keys() {
   return {
       KEY(data, text,
-          "Folder of .txt documents, or one text file; looked for beside the run file, then in the "
-          "folders above it and the current one.",
+          "Folder of .txt documents, at least one to learn from and one held out; looked for beside the "
+          "run file, then in the folders above it and the current one.",
           optional, {.may_be_empty = true}),
-      KEY(data, held_out, "Names, without .txt, of documents kept for evaluation.", optional),
+      KEY(data, held_out,
+          "Names, without .txt, of documents kept for evaluation; training needs at least one.", optional),
       KEY_NOT_BUILT(data, shards, "Token shards that `data prepare` wrote, in place of text."),
       KEY(data, tokenizer, "\"byte\": one token a byte; or a tokenizer file.", optional,
           {.words = {"byte"}, .others_later = true}),

@@ -95,10 +95,8 @@ RunFolder RunFolder::create_at(const fs::path& path, std::string_view run_toml) 
   try {
     const bool was_there = fs::exists(fs::symlink_status(path));
     if (was_there && !(fs::is_directory(path) && fs::is_empty(path))) {
-      throw UsageError(
-          fmt::format("--run-dir {}: is there already and not an empty folder. Give a new folder, or go on "
-                      "with --resume {}.",
-                      path.string(), path.string()));
+      throw UsageError(fmt::format("--run-dir {}: is there already and not an empty folder. Give a new one.",
+                                   path.string()));
     }
     if (!was_there) fs::create_directories(path);
     fill(path, was_there, run_toml);

@@ -30,7 +30,7 @@ constexpr const char* step_columns =
 std::string advice(int code) {
   switch (code & 0xFF) {
     case SQLITE_FULL:
-      return "The disk is full: free some space, then go on with --resume.";
+      return "The disk is full: free some space, then start the run again.";
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return "Another program holds it locked: close that program (a sqlite3 shell?) and try again.";
@@ -175,8 +175,7 @@ RunStore::~RunStore() = default;
 
 RunStore RunStore::create(const std::filesystem::path& path) {
   if (std::filesystem::exists(path)) {
-    throw RunError(
-        fmt::format("{}: already exists; choose another --run-dir, or go on with --resume.", path.string()));
+    throw RunError(fmt::format("{}: already exists; choose another --run-dir.", path.string()));
   }
   Database database = open_database(path.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
   set_modes(database.get(), path.string());

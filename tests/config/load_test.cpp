@@ -57,6 +57,13 @@ TEST(Load, Llama405BHasThePublishedValues) {
   EXPECT_EQ(run.cluster.pod_oversubscription, 7);
 }
 
+TEST(Load, APresetInAFlagWinsOverTheFilesKeysButNotOverOtherFlags) {
+  const RunFile run = load_run_file(configs + "tiny.toml", {"model.preset=llama3-8b", "model.layers=16"});
+  EXPECT_EQ(run.model.hidden, 4096);
+  EXPECT_EQ(run.model.vocab, 128256);
+  EXPECT_EQ(run.model.layers, 16);
+}
+
 TEST(Load, TheRunFileOverridesAPresetAndAFlagTheRunFile) {
   const std::string text =
       "name = \"t\"\n[model]\npreset = \"llama3-8b\"\nlayers = 16\n[cluster]\npreset = \"h100-24k\"\n"
@@ -73,7 +80,7 @@ TEST(Load, TheRunFileOverridesAPresetAndAFlagTheRunFile) {
   EXPECT_EQ(flagged.run.model.layers, 4);  // the last flag of a key counts
   EXPECT_EQ(flagged.run.cluster.preset, "local");
   EXPECT_EQ(flagged.run.cluster.gpus_per_node, 256);
-  EXPECT_EQ(flagged.run.cluster.memory_bytes, 96e9);
+  EXPECT_EQ(flagged.run.cluster.memory_bytes, 2e9);  // a preset in a flag counts as all of its keys there
   EXPECT_EQ(flagged.run.name, "run-2");
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include <set>
 
 #include "config/presets.hpp"
@@ -110,6 +113,14 @@ TEST(Schema, DescriptionNamesEveryKeyWithItsSentence) {
     EXPECT_NE(text.find(key.sentence), std::string::npos) << key.path();
   }
   for (const std::string& table : later_tables()) EXPECT_NE(text.find("[" + table + "]"), std::string::npos);
+}
+
+// docs/run-file.md shows the keys; after a change to the schema, put the text below "Actual" into its block.
+TEST(Schema, TheDocumentationShowsTheKeysAsTheyAre) {
+  std::ifstream in(LOCKSTEP_SOURCE_DIR "/docs/run-file.md");
+  const std::string page((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const size_t begin = page.find("```text\n") + 8;
+  EXPECT_EQ(page.substr(begin, page.find("```", begin) - begin), describe_schema());
 }
 
 TEST(Presets, EachGivesEveryFigureOfItsTable) {

@@ -75,7 +75,7 @@ TEST(RunFolder, AGivenPlaceMayBeNewOrEmpty) {
   for (const char* taken : {"full", "file", "empty"}) {
     const std::string message = message_of<UsageError>([&] { RunFolder::create_at(folder / taken, "x"); });
     EXPECT_NE(message.find("--run-dir"), message.npos) << taken;
-    EXPECT_NE(message.find("--resume"), message.npos) << message;
+    EXPECT_NE(message.find("Give a new one"), message.npos) << message;
   }
   EXPECT_EQ(names_in(folder / "full"), std::set<std::string>{"mine.txt"});
   EXPECT_EQ(read_text(folder / "file"), "keep");

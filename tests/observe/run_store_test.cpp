@@ -194,7 +194,7 @@ TEST(RunStore, MisuseIsRefused) {
             std::string::npos);
   EXPECT_THROW(RunStore::create(folder / "no/folder/run.db"), RunError);
   { RunStore::create(folder / "run.db"); }
-  EXPECT_NE(message_of<RunError>([&] { RunStore::create(folder / "run.db"); }).find("--resume"),
+  EXPECT_NE(message_of<RunError>([&] { RunStore::create(folder / "run.db"); }).find("--run-dir"),
             std::string::npos);
 
   write_text(folder / "text.db", std::string(5000, 'x'));
