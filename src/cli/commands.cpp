@@ -67,9 +67,12 @@ constexpr std::string_view status_page = "docs/status.md lists what works";
 std::string first_word(std::string_view name) { return std::string(name.substr(0, name.find(' '))); }
 
 // Words of the commands (or, after `before`, of their second level), in the table's order, each once.
-std::vector<std::string> words_after(std::string_view before) {
+enum class Which { all, built };
+
+std::vector<std::string> words_after(std::string_view before, Which which = Which::all) {
   std::vector<std::string> out;
   for (const Feature& feature : table) {
+    if (which == Which::built && !feature.built) continue;
     std::string_view rest = feature.name;
     if (!before.empty()) {
       if (!rest.starts_with(std::string(before) + " ")) continue;
@@ -118,9 +121,11 @@ int print_help() {
   if (feature != nullptr || absent_group) {
     throw UsageError(fmt::format("`lockstep {}` is not built yet; {}", full, status_page));
   }
+  // What is proposed works.
+  const std::vector<std::string> built = words_after(before, Which::built);
   throw UsageError(
       fmt::format("there is no command `lockstep {}`; the nearest is `lockstep {}{}`\n  commands: {}", full,
-                  before.empty() ? "" : std::string(before) + " ", nearest_name(name, known), joined(known)));
+                  before.empty() ? "" : std::string(before) + " ", nearest_name(name, built), joined(built)));
 }
 
 // Two words name a command where the first alone is a group ("bench collective") or has a second level

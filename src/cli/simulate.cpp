@@ -9,10 +9,10 @@
 #include "cli/flags.hpp"
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
-#include "cli/several_steps.hpp"
 #include "plan/memory.hpp"
 #include "plan/report.hpp"
 #include "sim/report.hpp"
+#include "sim/several_steps.hpp"
 
 namespace lockstep::cli {
 
@@ -70,7 +70,7 @@ int simulate(const Arguments& arguments) {
   options.traced_ranks = traced_ranks(wanted, layout);
   const std::vector<parallel::Program> programs = checked_programs(layout);
 
-  SeveralSteps all;
+  sim::SeveralSteps all;
   for (options.step = 0; options.step < steps; ++options.step) {
     all.add(sim::simulate_step(layout, programs, options));
   }

@@ -61,7 +61,7 @@ resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
     case resilience::LaunchEnd::Kind::interrupted:
       store_.set_meta("state", "interrupted");
       event("interrupted", -1, end.text);
-      log(fmt::format("{} after step {} of {}; {}", end.text, steps_.empty() ? 0 : steps_.back().step,
+      log(fmt::format("{} after step {} of {}\n{}", end.text, steps_.empty() ? 0 : steps_.back().step,
                       run_.train.steps, kept()));
       break;
     case resilience::LaunchEnd::Kind::failed:
