@@ -119,7 +119,11 @@ bool Flags::parse(const Arguments& arguments) const {
       throw UsageError(
           fmt::format("{} is given {} times: {}", flag.name, given[i].size(), fmt::join(given[i], ", ")));
     }
-    for (const std::string& text : given[i]) flag.take(text);
+    for (const std::string& text : given[i]) {
+      if (text.empty())
+        throw UsageError(fmt::format("{}: the value is empty; give {}", flag.name, flag.value));
+      flag.take(text);
+    }
   }
   return true;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "cli/commands.hpp"
@@ -28,7 +29,8 @@ bool processor_fits() { return true; }
 // A closed standard stream would hand its number to the next file that is opened.
 bool open_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd)
+    // Closed output is opened for reading, so that results which nobody gets are an error and not a success.
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
       return false;
   }
   return true;
@@ -38,5 +40,6 @@ bool open_standard_streams() {
 
 int main(int argc, char** argv) {
   if (!processor_fits() || !open_standard_streams()) return 1;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
   return lockstep::cli::run({argv + 1, argv + argc});
 }

@@ -1,7 +1,9 @@
 // lockstep simulate RUN.toml
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -23,7 +25,7 @@ struct Wanted {
   std::vector<int64_t> ranks;  // in the trace; empty: one of every pipeline stage
 };
 
-std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layout) {
+std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layout, const std::string& file) {
   std::vector<int> out;
   if (wanted.trace.empty()) {
     if (!wanted.ranks.empty()) throw UsageError("--ranks says what the trace holds: give --trace FILE too");
@@ -34,6 +36,10 @@ std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layo
         "`lockstep simulate --trace FILE.pftrace` is not built yet; docs/status.md lists what works. A name "
         "that "
         "ends in .json gives a Chrome trace, which Perfetto opens too");
+  }
+  std::error_code error;
+  if (std::filesystem::equivalent(wanted.trace, file, error)) {
+    throw UsageError(fmt::format("--trace {}: is the run file itself. Give another name", wanted.trace));
   }
   for (const int64_t rank : wanted.ranks) out.push_back(static_cast<int>(rank));
   if (out.empty()) {
@@ -67,7 +73,7 @@ int simulate(const Arguments& arguments) {
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
   if (seed) options.seed = static_cast<uint64_t>(*seed);
-  options.traced_ranks = traced_ranks(wanted, layout);
+  options.traced_ranks = traced_ranks(wanted, layout, file);
   const std::vector<parallel::Program> programs = checked_programs(layout);
 
   sim::SeveralSteps all;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -47,7 +49,9 @@ resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
   resilience::LaunchEnd end;
   try {
     end = launch_workers(worker);
-    progress_.finish();
+    // After a failure or an interruption nobody waits for a reader; the steps are in the run store.
+    show_waiting(end.kind == resilience::LaunchEnd::Kind::finished);
+    if (waiting_.empty()) progress_.finish();
   } catch (const std::exception& error) {
     store_.set_meta("state", "failed");
     event("error", -1, error.what());
@@ -106,12 +110,24 @@ void TrainRun::take(int rank, const observe::WorkerMessage& message) {
 void TrainRun::take_step(const observe::StepRecord& record) {
   steps_.push_back(record);
   store_.append_step(record);
-  show(observe::step_line(record));
-  progress_.update(record.step, record.eta_seconds);
+  waiting_.push_back(record);
+  show_waiting(false);
 }
 
-void TrainRun::show(const std::string& line) {
-  progress_.line(line);
+// Unless it may block, shows only what the reader takes at once: a paused pager must not keep the launcher
+// from its workers and signals. A line and the bar fit into what a writable pipe takes.
+void TrainRun::show_waiting(bool block) {
+  pollfd writable{fileno(out_), POLLOUT, 0};
+  while (!waiting_.empty() && (block || poll(&writable, 1, 0) == 1)) {
+    const observe::StepRecord record = waiting_.front();
+    waiting_.pop_front();
+    progress_.line(observe::step_line(record));
+    progress_.update(record.step, record.eta_seconds);
+    check_output();
+  }
+}
+
+void TrainRun::check_output() const {
   if (std::ferror(out_) != 0) {
     throw RunError(fmt::format("stopped, because the step lines cannot be written: {}\n{}",
                                std::strerror(errno), kept()));

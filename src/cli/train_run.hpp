@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -38,7 +39,8 @@ class TrainRun {
   resilience::LaunchEnd launch_workers(const std::filesystem::path& worker);
   void take(int rank, const observe::WorkerMessage& message);
   void take_step(const observe::StepRecord& record);
-  void show(const std::string& line);
+  void show_waiting(bool block);  // step lines that the reader has not taken yet
+  void check_output() const;      // RunError when they cannot be written
   void event(const std::string& kind, int rank, const std::string& text);
   void merge_trace();
   std::string kept() const;  // where a run that did not finish left what it did
@@ -51,6 +53,7 @@ class TrainRun {
   observe::Progress progress_;
   int ready_ = 0;
   std::vector<observe::StepRecord> steps_;
+  std::deque<observe::StepRecord> waiting_;
   std::optional<observe::FinalMessage> final_;
   bool traced_ = false;
 };

@@ -107,10 +107,11 @@ void append_document(TokenStream& stream, const std::string& name, const std::st
 void check_length(const TokenStream& stream, const char* part, int64_t sequence) {
   const auto tokens = static_cast<int64_t>(stream.tokens.size());
   if (tokens > sequence) return;
+  const std::string shorter =
+      tokens > 1 ? fmt::format(", or set train.sequence to {} or less", tokens - 1) : std::string();
   throw UsageError(
-      fmt::format("the {} part has {} tokens, but train.sequence = {} needs at least {}: give more text, or "
-                  "set train.sequence to {} or less.",
-                  part, tokens, sequence, sequence + 1, std::max<int64_t>(tokens - 1, 0)));
+      fmt::format("the {} part has {} tokens, but train.sequence = {} needs at least {}: give more text{}.",
+                  part, tokens, sequence, sequence + 1, shorter));
 }
 
 }  // namespace

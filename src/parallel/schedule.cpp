@@ -86,8 +86,17 @@ class Finished {
   std::vector<double> times_;
 };
 
+double seconds_of(const PassSeconds& seconds, Pass pass, int global_chunk) {
+  return (pass == Pass::forward ? seconds.forward : seconds.backward)[static_cast<size_t>(global_chunk)];
+}
+
+PassSeconds unit_seconds(const Schedule& s) {
+  const auto chunks = static_cast<size_t>(s.chunks());
+  return {std::vector<double>(chunks, 1.0), std::vector<double>(chunks, 2.0)};
+}
+
 // False when the computations wait in a circle.
-bool simulate_slots(const Schedule& s, std::vector<std::vector<double>>& starts) {
+bool simulate_slots(const Schedule& s, const PassSeconds& seconds, std::vector<std::vector<double>>& starts) {
   Finished finished(s);
   std::vector<double> clock(static_cast<size_t>(s.stages), 0.0);
   starts.assign(static_cast<size_t>(s.stages), {});
@@ -101,7 +110,7 @@ bool simulate_slots(const Schedule& s, std::vector<std::vector<double>>& starts)
         const double ready = finished.input(slot, chunk);
         if (ready < 0) break;
         const double start = std::max(ready, clock[r]);
-        clock[r] = start + (slot.pass == Pass::forward ? 1.0 : 2.0);
+        clock[r] = start + seconds_of(seconds, slot.pass, chunk);
         finished.at(slot.pass, chunk, slot.micro_batch) = clock[r];
         starts[r].push_back(start);
         moved = true;
@@ -126,17 +135,34 @@ Schedule build_schedule(config::ScheduleKind kind, int stages, int virtual_stage
   std::vector<std::vector<double>> starts;
   for (int extra = 0;; ++extra) {
     Schedule schedule = with_extra_warmup(kind, stages, virtual_stages, micro_batches, extra);
-    if (simulate_slots(schedule, starts)) return schedule;
+    if (simulate_slots(schedule, unit_seconds(schedule), starts)) return schedule;
     if (extra > virtual_stages * micro_batches) throw std::logic_error("no warm-up makes this schedule run");
   }
 }
 
 std::vector<std::vector<double>> slot_starts(const Schedule& schedule) {
+  return slot_starts(schedule, unit_seconds(schedule));
+}
+
+std::vector<std::vector<double>> slot_starts(const Schedule& schedule, const PassSeconds& seconds) {
   std::vector<std::vector<double>> starts;
-  if (!simulate_slots(schedule, starts)) {
+  if (!simulate_slots(schedule, seconds, starts)) {
     throw RunError("this schedule never ends: its computations wait for each other in a circle");
   }
   return starts;
+}
+
+double pipeline_window(const Schedule& schedule, const PassSeconds& seconds) {
+  const auto starts = slot_starts(schedule, seconds);
+  double end = 0;
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (starts[r].empty()) continue;
+    const Slot& last = schedule.ranks[r].back();
+    end = std::max(
+        end, starts[r].back() + seconds_of(seconds, last.pass, schedule.global_chunk(rank, last.chunk)));
+  }
+  return end;
 }
 
 int peak_live(const Schedule& schedule, int rank) {

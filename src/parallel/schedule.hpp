@@ -36,9 +36,17 @@ struct Schedule {
 // Several chunks need several stages (std::invalid_argument). Whatever the counts, the schedule ends.
 Schedule build_schedule(config::ScheduleKind kind, int stages, int virtual_stages, int micro_batches);
 
-// Start time of every slot when forwards take 1, backwards 2 and messages nothing; same shape as `ranks`.
-// Throws RunError when the computations wait for each other in a circle.
+// How long the passes take, by the model's chunks.
+struct PassSeconds {
+  std::vector<double> forward, backward;
+};
+
+// Start time of every slot when messages take nothing; same shape as `ranks`. Without `seconds` forwards take
+// 1 and backwards 2. Throws RunError when the computations wait for each other in a circle.
 std::vector<std::vector<double>> slot_starts(const Schedule& schedule);
+std::vector<std::vector<double>> slot_starts(const Schedule& schedule, const PassSeconds& seconds);
+// From the first pass's start to the last one's end, over all ranks.
+double pipeline_window(const Schedule& schedule, const PassSeconds& seconds);
 
 // Most micro-batches that `rank` holds between forward and backward at once, summed over its chunks.
 int peak_live(const Schedule& schedule, int rank);

@@ -9,20 +9,19 @@ namespace lockstep::plan {
 
 namespace {
 
-PipelineShape pipeline_shape(const parallel::Layout& layout, const std::vector<StageCost>& stages,
-                             bool free_communication) {
+PipelineShape pipeline_shape(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
   PipelineShape shape;
   shape.schedule = layout.run().parallel.schedule;
   shape.micro_batches = layout.micro_batches();
   const auto seconds = [&](const std::vector<PassCost>& passes) {
     std::vector<double> out;
-    for (const PassCost& p : passes) out.push_back(free_communication ? p.kernels : p.seconds());
+    for (const PassCost& p : passes) out.push_back(p.seconds());
     return out;
   };
   for (const StageCost& stage : stages) {
     shape.forward.push_back(seconds(stage.forward));
     shape.backward.push_back(seconds(stage.backward));
-    if (!free_communication) shape.message = std::max(shape.message, stage.message);
+    shape.message = std::max(shape.message, stage.message);
   }
   return shape;
 }
@@ -64,6 +63,22 @@ struct Tail {
   double optimizer = 0;  // kernels and gathers
 };
 
+// Idle share of the pipeline phase by the schedule alone, mean over stages: the schedule itself with the
+// kernels' times and free communication, as the simulator has it.
+double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
+  parallel::PassSeconds seconds;
+  double kernels = 0;
+  for (int chunk = 0; chunk < layout.virtual_stages(); ++chunk) {
+    for (const StageCost& stage : stages) {
+      seconds.forward.push_back(stage.forward[static_cast<size_t>(chunk)].kernels);
+      seconds.backward.push_back(stage.backward[static_cast<size_t>(chunk)].kernels);
+      kernels += layout.micro_batches() * (seconds.forward.back() + seconds.backward.back());
+    }
+  }
+  const double window = parallel::pipeline_window(layout.schedule(), seconds);
+  return std::max(0.0, 1 - kernels / (layout.stages() * window));
+}
+
 // Means over stages; bubble is what is left, imbalance of the stages included.
 cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<StageCost>& stages, double seconds,
                          double exposed_messages, const Tail& tail) {
@@ -91,7 +106,7 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
 StepTime step_time(const parallel::Layout& layout) {
   const cost::OpPrices prices(layout.run());
   const std::vector<StageCost> stages = stage_costs(layout, prices);
-  const PipelineShape shape = pipeline_shape(layout, stages, false);
+  const PipelineShape shape = pipeline_shape(layout, stages);
   PipelineShape no_messages = shape;
   no_messages.message = 0;
   const double window = pipeline_seconds(shape);
@@ -110,10 +125,7 @@ StepTime step_time(const parallel::Layout& layout) {
   StepTime time;
   time.seconds = stages.front().load + window + tail.reduced + tail.norm + tail.norm_pp + tail.optimizer;
   time.split = split_of(layout, stages, time.seconds, window - pipeline_seconds(no_messages), tail);
-  const PipelineShape free = pipeline_shape(layout, stages, true);
-  double kernels = 0;
-  for (const StageCost& stage : stages) kernels += layout.micro_batches() * stage.kernels();
-  time.bubble_fraction = 1 - kernels / (layout.stages() * pipeline_seconds(free));
+  time.bubble_fraction = bubble_fraction(layout, stages);
   return time;
 }
 

@@ -239,8 +239,11 @@ TEST_F(Train, AnInterruptEndsItCleanly) {
   }
 }
 
+// With data parallel alone everybody waits for the stopped one itself. (In a pipeline the first wait to end
+// may be for a rank that waits in its turn.)
 TEST_F(Train, AStoppedWorkerIsNamedByTheTimeout) {
-  const auto program = start_endless({"--set", "train.timeout_seconds=3"});
+  const auto program = start_endless({"--set", "train.timeout_seconds=3", "--set", "parallel.tp=1", "--set",
+                                      "parallel.pp=1", "--set", "parallel.dp=4"});
   kill(by_rank_.at(2), SIGSTOP);
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = program->wait();
@@ -249,6 +252,40 @@ TEST_F(Train, AStoppedWorkerIsNamedByTheTimeout) {
   EXPECT_TRUE(std::regex_search(outcome.err, std::regex("(rank|ranks) 2\\b"))) << outcome.err;
   EXPECT_NE(outcome.err.find("did not come"), std::string::npos) << outcome.err;
   EXPECT_TRUE(end_within(all_workers_, 0.1)) << "the stopped one too";
+}
+
+// A paused pager: the pipe is full and nobody reads. The launcher still hears signals and deaths.
+TEST_F(Train, AReaderThatPausesDoesNotHoldTheLauncherUp) {
+  for (const bool interrupt : {true, false}) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    ASSERT_GE(fcntl(ends[1], F_SETPIPE_SZ, 4096), 0);
+    Program program(command(1'000'000), folder_.path(), ends[1]);
+    close(ends[1]);
+    const auto steps_stored = [&] {
+      try {
+        return observe::RunStore::open(run_dir() / "run.db").steps().size();
+      } catch (const std::exception&) {
+        return size_t{0};  // not there yet
+      }
+    };
+    // Twice as many lines as the pipe holds: the run goes on without its reader.
+    ASSERT_TRUE(within(60, [&] { return steps_stored() > 80; }));
+    all_workers_ = children_of(program.pid());
+    ASSERT_EQ(all_workers_.size(), static_cast<size_t>(workers));
+    const auto start = std::chrono::steady_clock::now();
+    if (interrupt) {
+      program.signal(SIGINT);
+    } else {
+      kill(*all_workers_.begin(), SIGKILL);
+    }
+    const Outcome outcome = program.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    EXPECT_EQ(outcome.code, interrupt ? 128 + SIGINT : 1) << outcome.err;
+    EXPECT_TRUE(end_within(all_workers_, 0.1));
+    close(ends[0]);
+    std::filesystem::remove_all(run_dir());
+  }
 }
 
 TEST_F(Train, AReaderThatLeavesEndsTheRun) {

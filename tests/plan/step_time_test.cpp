@@ -98,7 +98,7 @@ TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
     EXPECT_NEAR(closed.split.total(), closed.seconds, 1e-9 * closed.seconds);
     for (const double part : closed.split.values()) EXPECT_GE(part, 0);
     EXPECT_NEAR(closed.split.compute, simulated.split.compute, 1e-9 * simulated.seconds);
-    EXPECT_NEAR(closed.bubble_fraction, simulated.bubble_fraction, 0.05);
+    EXPECT_NEAR(closed.bubble_fraction, simulated.bubble_fraction, 1e-9);
   }
   std::sort(errors.begin(), errors.end());
   RecordProperty("median", std::to_string(errors[30]));
