@@ -106,9 +106,11 @@ class Launch {
     for (int rank = 0; rank < plan_.world_size; ++rank) start(rank);
     while (any_running()) {
       wait();
+      // Before reap(): a worker that ends after it leaves its SIGCHLD pending for the next wait().
+      const std::vector<int> signals = signals_.take();
       for (int rank = 0; rank < plan_.world_size; ++rank) read_messages(rank);
       reap();
-      for (const int number : signals_.take()) {
+      for (const int number : signals) {
         if (number != SIGCHLD) interrupt(number);
       }
       keep_deadlines();

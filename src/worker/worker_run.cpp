@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cmath>
 #include <optional>
 
+#include "base/error.hpp"
 #include "model/parameters.hpp"
 #include "observe/worker_message.hpp"
 #include "parallel/program_check.hpp"
@@ -108,6 +110,10 @@ void run_worker(const config::RunFile& run, comm::World& world, const WorkerPlac
   train_all_steps(run, world.rank(), trainer, place);
 
   const train::EvaluationReport held_out = trainer.evaluate();
+  if (!std::isfinite(held_out.loss)) {
+    throw RunError(
+        "the held-out loss is not finite: the last step left weights that overflow. Try a smaller train.lr.");
+  }
   const train::WeightsHash hash = trainer.weights_hash();
   if (world.rank() == 0) {
     observe::send_message(place.message_fd,

@@ -100,6 +100,17 @@ TEST_F(LauncherTest, ForwardsEveryMessageAndFinishes) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "logs")) << "empty logs are removed";
 }
 
+// A worker's end may fall between any two steps of the launcher's loop: over many runs of many ends, none is
+// missed.
+TEST_F(LauncherTest, NoEndIsMissed) {
+  plan_.world_size = 8;
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_EQ(run().kind, Kind::finished);
+    ASSERT_LT(seconds_, 10);
+    std::filesystem::remove_all(folder_ / "logs");
+  }
+}
+
 TEST_F(LauncherTest, AWorkerGetsTheContractAndNoOtherDescriptor) {
   script("steps 1\n2 1 surroundings");
   setenv("OMP_NUM_THREADS", "7", 1);   // the contract wins
