@@ -194,6 +194,7 @@ class Launch {
       Worker& w = worker(rank);
       if (!w.process.reap()) continue;
       read_messages(rank);  // its last words
+      if (listener_.ended) listener_.ended(rank);
       if (!w.process.end()->good()) {
         fail(rank, describe(*w.process.end()));
       } else if (!final_seen_ && !early_at_) {

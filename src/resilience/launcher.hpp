@@ -34,6 +34,7 @@ struct LaunchPlan {
 struct LaunchListener {
   std::function<void(int rank, pid_t pid)> started = {};
   std::function<void(int rank, const observe::WorkerMessage&)> message = {};
+  std::function<void(int rank)> ended = {};  // the worker is reaped
 };
 
 struct LaunchEnd {

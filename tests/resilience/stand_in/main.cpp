@@ -79,6 +79,14 @@ void act(const std::string& action, int fd, const std::filesystem::path& folder)
   if (action == "ignore_term") std::signal(SIGTERM, SIG_IGN);
   if (action == "surroundings") write_surroundings(folder);
   if (action == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+  if (action == "silent") {
+    close(fd);
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  if (action == "exit3_later") {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::_Exit(3);
+  }
   if (action == "garbage") {
     const std::string text = "this is no message\n";
     if (write(fd, text.data(), text.size()) < 0) std::_Exit(9);
