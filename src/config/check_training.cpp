@@ -49,10 +49,6 @@ std::string text_rule(const RunFile& run) {
 
 void check_for_training(const RunFile& run) {
   std::vector<Problem> problems;
-  if (!run.parallel.recompute.empty()) {
-    problems.push_back(problem_of(run, "parallel.recompute", "training with recompute is not built yet"));
-    problems.back().fix = "\"none\"";
-  }
   if (run.cluster.preset != "local") {
     problems.push_back(
         problem_of(run, "cluster.preset", "training runs on this machine; other clusters are modelled only"));

@@ -38,6 +38,7 @@ class Loader {
     fill();
     find_missing();
     find_text();
+    if (run_.parallel.replicas == 0) run_.parallel.replicas = run_.parallel.dp;
     check_rules(run_, bad_, problems_);
     return {run_, problems_};
   }

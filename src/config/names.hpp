@@ -9,11 +9,25 @@
 namespace lockstep::config {
 
 inline constexpr std::array<const char*, 1> architecture_names = {"llama"};
-inline constexpr std::array<const char*, 3> schedule_names = {"gpipe", "1f1b", "interleaved"};
+inline constexpr std::array<const char*, 4> schedule_names = {"gpipe", "1f1b", "interleaved", "zb-h1"};
 inline constexpr std::array<const char*, 3> dtype_names = {"bf16", "fp32", "fp64"};
+
+inline constexpr std::array<const char*, 2> layer_split_names = {"even", "cost"};
+inline constexpr std::array<const char*, 2> gradient_scatter_names = {"chunk", "micro_batch"};
+inline constexpr std::array<const char*, 2> gathered_input_names = {"gather_again", "keep"};
+inline constexpr std::array<const char*, 2> optimizer_names = {"adamw", "sgd"};
+inline constexpr std::array<const char*, 4> learning_rate_schedule_names = {"cosine", "linear", "wsd",
+                                                                            "constant"};
+inline constexpr std::array<const char*, 2> nonfinite_names = {"stop", "skip"};
 
 inline const auto& names_of(Architecture) { return architecture_names; }
 inline const auto& names_of(ScheduleKind) { return schedule_names; }
 inline const auto& names_of(Dtype) { return dtype_names; }
+inline const auto& names_of(LayerSplit) { return layer_split_names; }
+inline const auto& names_of(GradientScatter) { return gradient_scatter_names; }
+inline const auto& names_of(GatheredInput) { return gathered_input_names; }
+inline const auto& names_of(Optimizer) { return optimizer_names; }
+inline const auto& names_of(LearningRateSchedule) { return learning_rate_schedule_names; }
+inline const auto& names_of(NonFinite) { return nonfinite_names; }
 
 }  // namespace lockstep::config

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/units.hpp"
+#include "config/batch_ramp.hpp"
 #include "config/schema.hpp"
 
 namespace lockstep::config {
@@ -55,8 +56,12 @@ class Rules {
     check_sequence();
     check_cluster();
     check_world();
+    check_replicas();
     check_batch();
+    check_batch_ramp();
+    check_learning_rate();
     check_schedule();
+    check_memory_choices();
     check_chunks();
     check_program_size();
     check_weights();
@@ -100,45 +105,41 @@ class Rules {
     const ModelConfig& m = run_.model;
     const int64_t tp = run_.parallel.tp;
     if (!good({"parallel.tp", "model.heads", "model.kv_heads", "model.ffn"})) return;
-    int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), m.ffn);
-    const auto divides = [&](int64_t ranks) { return common % ranks == 0; };
-    const std::optional<int64_t> fix = nearest_that(tp, range_of("parallel.tp"), divides);
+    // Fewer key and value heads than ranks: each is copied to tp / kv_heads of them.
+    const auto kv_fits = [&](int64_t ranks) { return m.kv_heads % ranks == 0 || ranks % m.kv_heads == 0; };
+    const auto works = [&](int64_t ranks) {
+      return m.heads % ranks == 0 && m.ffn % ranks == 0 && kv_fits(ranks);
+    };
+    const std::optional<int64_t> fix = nearest_that(tp, range_of("parallel.tp"), works);
     const auto check = [&](const char* key, int64_t size) {
       if (size % tp != 0) report("parallel.tp", fmt::format("must divide {} = {}", key, size), fix);
     };
     check("model.heads", m.heads);
-    if (m.kv_heads < tp) {
-      report("parallel.tp",
-             fmt::format("more ranks than model.kv_heads = {} (heads copied to ranks) is not built yet",
-                         m.kv_heads),
+    if (!kv_fits(tp)) {
+      report("parallel.tp", fmt::format("must divide model.kv_heads = {} or be a multiple of it", m.kv_heads),
              fix);
-    } else {
-      check("model.kv_heads", m.kv_heads);
     }
     check("model.ffn", m.ffn);
   }
 
+  // The table is padded to a multiple of tp; the rows beyond the vocabulary take no part.
   void check_vocab() {
-    if (!good({"model.vocab", "parallel.tp", "data.tokenizer"})) return;
-    const int64_t tp = run_.parallel.tp, vocab = run_.model.vocab;
+    if (!good({"model.vocab", "data.tokenizer"})) return;
     constexpr int64_t bytes = 256;
-    // Rows may be added to the table, not taken away.
-    const int64_t more = (std::max(vocab, bytes) + tp - 1) / tp * tp;
-    std::optional<int64_t> fix = more;
-    if (more > range_of("model.vocab").high) fix = more - tp;
-    if (vocab < bytes) report("model.vocab", "must be at least 256, the tokens of the byte tokenizer", fix);
-    if (vocab % tp != 0) {
-      report("model.vocab",
-             fmt::format("must be a multiple of parallel.tp = {} (padding is not built yet)", tp), fix);
-    }
+    if (run_.model.vocab >= bytes) return;
+    report("model.vocab", "must be at least 256, the tokens of the byte tokenizer", bytes);
   }
 
   void check_sequence() {
-    if (!good({"train.sequence", "parallel.tp", "parallel.sequence_parallel"})) return;
-    const int64_t tp = run_.parallel.tp, sequence = run_.train.sequence;
-    if (!run_.parallel.sequence_parallel || sequence % tp == 0) return;
-    report("train.sequence", fmt::format("must be a multiple of parallel.tp = {} with sequence_parallel", tp),
-           nearest_multiple(sequence, tp, range_of("train.sequence")));
+    if (!good({"train.sequence", "parallel.tp", "parallel.cp", "parallel.sequence_parallel"})) return;
+    const int64_t tp = run_.parallel.tp, cp = run_.parallel.cp, sequence = run_.train.sequence;
+    const int64_t unit = cp > 1 ? 2 * cp * tp : run_.parallel.sequence_parallel ? tp : 1;
+    if (sequence % unit == 0) return;
+    const std::string rule =
+        cp > 1 ? fmt::format("must be a multiple of 2 x parallel.cp x parallel.tp = 2 x {} x {} = {}", cp, tp,
+                             unit)
+               : fmt::format("must be a multiple of parallel.tp = {} with sequence_parallel", tp);
+    report("train.sequence", rule, nearest_multiple(sequence, unit, range_of("train.sequence")));
   }
 
   void check_cluster() {
@@ -181,27 +182,90 @@ class Rules {
     }
   }
 
+  void check_replicas() {
+    if (!good({"parallel.dp", "parallel.replicas"})) return;
+    const ParallelConfig& p = run_.parallel;
+    if (p.dp <= p.logical_replicas()) return;
+    report("parallel.replicas", fmt::format("must be at least parallel.dp = {}", p.dp), p.dp);
+  }
+
+  // Sequences of a step are dealt to logical replicas in whole micro-batches.
+  int64_t batch_unit() const { return run_.parallel.logical_replicas() * run_.parallel.micro_batch; }
+  std::string batch_rule() const {
+    return fmt::format("must be a multiple of parallel.{} x parallel.micro_batch = {} x {} = {}",
+                       run_.parallel.logical_replicas() == run_.parallel.dp ? "dp" : "replicas",
+                       run_.parallel.logical_replicas(), run_.parallel.micro_batch, batch_unit());
+  }
+
   void check_batch() {
-    if (!good({"train.global_batch", "parallel.dp", "parallel.micro_batch"})) return;
-    const int64_t unit = run_.parallel.dp * run_.parallel.micro_batch;
-    if (run_.train.global_batch % unit == 0) return;
-    report("train.global_batch",
-           fmt::format("must be a multiple of parallel.dp x parallel.micro_batch = {} x {} = {}",
-                       run_.parallel.dp, run_.parallel.micro_batch, unit),
-           nearest_multiple(run_.train.global_batch, unit, range_of("train.global_batch")));
+    if (!good({"train.global_batch", "parallel.dp", "parallel.replicas", "parallel.micro_batch"})) return;
+    if (run_.train.global_batch % batch_unit() == 0) return;
+    report("train.global_batch", batch_rule(),
+           nearest_multiple(run_.train.global_batch, batch_unit(), range_of("train.global_batch")));
+  }
+
+  void check_batch_ramp() {
+    if (!good({"train.batch_ramp", "train.global_batch", "parallel.dp", "parallel.replicas",
+               "parallel.micro_batch"})) {
+      return;
+    }
+    BatchStage last;
+    for (const std::string& entry : run_.train.batch_ramp) {
+      const auto stage = parse_batch_stage(entry);
+      const auto refuse = [&](const std::string& rule) {
+        report("train.batch_ramp", fmt::format("\"{}\" {}", entry, rule));
+      };
+      if (!stage) return refuse("must be \"SEQUENCES:LAST_STEP\", such as \"8:100\"");
+      if (stage->sequences % batch_unit() != 0) return refuse(batch_rule());
+      if (stage->sequences <= last.sequences || stage->last_step <= last.last_step)
+        return refuse("must have more sequences and a later step than the entry before it");
+      if (stage->sequences >= run_.train.global_batch)
+        return refuse(
+            fmt::format("must have fewer sequences than train.global_batch = {}", run_.train.global_batch));
+      last = *stage;
+    }
+  }
+
+  void check_learning_rate() {
+    if (!good({"train.schedule", "train.decay_steps", "train.steps"})) return;
+    const TrainConfig& t = run_.train;
+    if (t.decay_steps > 0 && t.schedule != LearningRateSchedule::wsd) {
+      report("train.decay_steps", "is of train.schedule = \"wsd\" alone", 0);
+    } else if (t.decay_steps > t.steps) {
+      report("train.decay_steps", fmt::format("must be at most train.steps = {}", t.steps), t.steps);
+    }
   }
 
   void check_schedule() {
     if (!good({"parallel.schedule", "parallel.pp", "parallel.virtual_stages"})) return;
     const ParallelConfig& p = run_.parallel;
-    const bool interleaved = p.schedule == ScheduleKind::interleaved;
-    if (interleaved && p.pp == 1) {
-      report("parallel.schedule", "interleaved needs parallel.pp above 1");
-      problems_.back().fix = to_literal(std::string(to_string(ScheduleKind::one_f_one_b)));
-    }
-    if (!interleaved && p.virtual_stages > 1) {
+    if (p.schedule != ScheduleKind::interleaved && p.virtual_stages > 1) {
       report("parallel.virtual_stages",
              "more than one chunk a rank needs parallel.schedule = \"interleaved\"", 1);
+    }
+    if (good({"model.tie_embeddings"}) && run_.model.tie_embeddings && p.pp == 1 && p.virtual_stages > 1) {
+      report("parallel.virtual_stages",
+             "must be 1 with tied embeddings on one pipeline rank: embedding and output matrix are one "
+             "tensor there",
+             1);
+    }
+  }
+
+  void check_memory_choices() {
+    const ParallelConfig& p = run_.parallel;
+    if (good({"parallel.zero", "parallel.gradient_scatter"}) &&
+        p.gradient_scatter == GradientScatter::micro_batch && p.zero < 2) {
+      report("parallel.gradient_scatter", fmt::format("needs parallel.zero = 2 or 3, not {}", p.zero));
+      problems_.back().fix = to_literal(std::string(to_string(GradientScatter::chunk)));
+    }
+    if (!good({"parallel.recompute", "parallel.recompute_every", "parallel.gathered_input"})) return;
+    if (p.recompute_every > 1 && p.recompute.empty()) {
+      report("parallel.recompute_every", "needs parallel.recompute to say what is computed again", 1);
+    }
+    if (std::find(p.recompute.begin(), p.recompute.end(), "norm") != p.recompute.end() &&
+        p.gathered_input == GatheredInput::keep) {
+      report("parallel.gathered_input", "a norm that is computed again has no output to keep");
+      problems_.back().fix = to_literal(std::string(to_string(GatheredInput::gather_again)));
     }
   }
 
@@ -214,6 +278,15 @@ class Rules {
     }
     const int64_t chunks = run_.parallel.pp * run_.parallel.virtual_stages;
     const int64_t first = run_.parallel.first_stage_less_layers, last = run_.parallel.last_stage_less_layers;
+    if (run_.parallel.layer_split == LayerSplit::cost) {
+      const auto refuse = [&](const char* key, int64_t less) {
+        if (less > 0)
+          report(key, "parallel.layer_split = \"cost\" finds the layers of every chunk itself", 0);
+      };
+      refuse("parallel.first_stage_less_layers", first);
+      refuse("parallel.last_stage_less_layers", last);
+      return;
+    }
     const auto works = [&](int64_t layers, int64_t less_first, int64_t less_last) {
       const int64_t dealt = layers + less_first + less_last;
       return dealt % chunks == 0 && std::max(less_first, less_last) <= dealt / chunks;
@@ -230,6 +303,7 @@ class Rules {
         rule += fmt::format(" (or first_stage_less_layers = {} and last_stage_less_layers = {})",
                             lacking - lacking / 2, lacking / 2);
       }
+      rule += ", or layer_split = \"cost\"";
       report("model.layers", rule, nearest_that(layers, range_of("model.layers"), [&](int64_t other) {
                return works(other, first, last);
              }));
@@ -251,15 +325,14 @@ class Rules {
   // number of JSON. The limits are thousands of times what any known run needs.
 
   void check_program_size() {
-    if (!good({"train.global_batch", "parallel.dp", "parallel.micro_batch", "parallel.pp",
-               "parallel.virtual_stages"}))
+    if (!good({"train.global_batch", "parallel.dp", "parallel.replicas", "parallel.micro_batch",
+               "parallel.pp", "parallel.virtual_stages"}))
       return;
     constexpr int64_t most = 1 << 22;
     const int64_t chunks = run_.parallel.pp * run_.parallel.virtual_stages;
     const int64_t micro_batches = std::max<int64_t>(run_.micro_batches(), 1);
     if (chunks * micro_batches <= most) return;
-    const int64_t unit = run_.parallel.dp * run_.parallel.micro_batch;
-    const int64_t fix = most / chunks * unit;
+    const int64_t fix = most / chunks / run_.parallel.rounds() * batch_unit();
     report(
         "train.global_batch",
         fmt::format("{} micro-batches through pp x virtual_stages = {} chunks are more than {} passes a step "
@@ -282,7 +355,7 @@ class Rules {
 
   void check_activations() {
     if (!good({"train.sequence", "train.global_batch", "parallel.dp", "parallel.tp", "model.layers",
-               "model.hidden", "model.ffn", "model.vocab", "parallel.sequence_parallel"}))
+               "model.hidden", "model.ffn", "model.vocab", "parallel.cp", "parallel.sequence_parallel"}))
       return;
     constexpr double most = 5e16;
     const ModelConfig& m = run_.model;
@@ -290,7 +363,8 @@ class Rules {
         as_double(m.layers) * (4 * as_double(m.hidden) + 3 * as_double(m.ffn)) + as_double(m.vocab);
     const double sequences = as_double(std::max<int64_t>(run_.train.global_batch / run_.parallel.dp, 1));
     if (a_token * sequences * as_double(run_.train.sequence) <= most) return;
-    const int64_t unit = run_.parallel.sequence_parallel ? run_.parallel.tp : 1;
+    const int64_t unit = (run_.parallel.sequence_parallel ? run_.parallel.tp : 1) *
+                         (run_.parallel.cp > 1 ? 2 * run_.parallel.cp : 1);
     const int64_t fix = static_cast<int64_t>(most / a_token / sequences) / unit * unit;
     report("train.sequence", "the activations of one replica's step are more than 5e16 numbers",
            fix >= 1 ? std::optional(fix) : std::nullopt);

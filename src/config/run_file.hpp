@@ -11,7 +11,13 @@
 namespace lockstep::config {
 
 enum class Architecture { llama };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
+enum class LayerSplit { even, cost };
+enum class GradientScatter { chunk, micro_batch };
+enum class GatheredInput { gather_again, keep };
+enum class Optimizer { adamw, sgd };
+enum class LearningRateSchedule { cosine, linear, wsd, constant };
+enum class NonFinite { stop, skip };
 enum class Dtype { bf16, fp32, fp64 };
 
 struct ModelConfig {
@@ -26,6 +32,7 @@ struct ModelConfig {
   double rope_theta = 500000.0;
   double norm_eps = 1e-5;
   double init_std = 0.02;
+  bool tie_embeddings = false;  // the output matrix is the embedding
 
   int64_t head_dim() const { return hidden / heads; }
 
@@ -71,15 +78,24 @@ struct ParallelConfig {
   int64_t virtual_stages = 1;
   int64_t first_stage_less_layers = 0;
   int64_t last_stage_less_layers = 0;
+  LayerSplit layer_split = LayerSplit::even;
+  int64_t replicas = 0;     // logical data-parallel replicas; 0: dp
   int64_t micro_batch = 1;  // sequences
   bool sequence_parallel = true;
   int64_t zero = 1;
+  bool reshard_after_forward = true;                           // zero = 3
+  GradientScatter gradient_scatter = GradientScatter::chunk;   // zero = 2, 3
+  GatheredInput gathered_input = GatheredInput::gather_again;  // with sequence parallel
   // Ops whose outputs are not kept but computed again in backward, by op family ("norm", "swiglu",
   // "attention"); {"full"} keeps only each layer's input. Empty: keep everything.
   std::vector<std::string> recompute;
+  int64_t recompute_every = 1;  // layers 0, k, 2k, ... of the model recompute; the others keep everything
   std::string rank_order = "tp-cp-pp-dp";
 
   int64_t world_size() const { return tp * cp * pp * dp; }
+  int64_t logical_replicas() const { return replicas == 0 ? dp : replicas; }
+  // Logical replicas that a physical one computes in turn, the last round perhaps not on all of them.
+  int64_t rounds() const { return (logical_replicas() + dp - 1) / dp; }
 
   bool operator==(const ParallelConfig&) const = default;
 };
@@ -89,19 +105,26 @@ struct TrainConfig {
   int64_t global_batch = 16;  // sequences
   int64_t steps = 100;
   int64_t tokens = 0;  // planned length of the whole training, for `plan`; 0: steps x batch
-  std::string optimizer = "adamw";
+  // Batch sizes before global_batch, each "SEQUENCES:LAST_STEP", ascending.
+  std::vector<std::string> batch_ramp;
+  Optimizer optimizer = Optimizer::adamw;
   Dtype dtype = Dtype::bf16;
   double lr = 3e-4;
-  double lr_min_ratio = 0.1;  // the cosine ends at lr x this
+  double lr_min_ratio = 0.1;  // the rate ends at lr x this
   int64_t warmup = 20;        // steps
-  std::string schedule = "cosine";
-  double grad_clip = 1.0;  // global norm; 0 never clips
+  LearningRateSchedule schedule = LearningRateSchedule::cosine;
+  int64_t decay_steps = 0;  // of wsd: the last steps, in which the rate falls; 0: a tenth of the run
+  double grad_clip = 1.0;   // global norm; 0 never clips
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  double momentum = 0.9;  // of sgd
   double weight_decay = 0.1;
+  std::vector<std::string> no_decay = {"norm"};  // parameters without weight decay: norm, embedding, output
   int64_t seed = 1;
-  int64_t eval_sequences = 256;   // held-out sequences scored at the end; 0: all
+  NonFinite nonfinite = NonFinite::stop;
+  int64_t eval_interval = 0;      // steps between evaluations; 0: at the end alone
+  int64_t eval_sequences = 256;   // held-out sequences scored each time; 0: all
   int64_t timeout_seconds = 60;   // longest wait of one collective or message
   int64_t trace_first_step = 10;  // first step whose spans go to trace/
   int64_t trace_steps = 3;        // 0: no trace
@@ -113,6 +136,7 @@ struct DataConfig {
   std::string text;                   // folder of .txt documents; absolute; empty: none
   std::vector<std::string> held_out;  // names (without .txt) of documents kept for evaluation
   std::string tokenizer = "byte";
+  bool document_mask = false;  // no attention across documents
 
   bool operator==(const DataConfig&) const = default;
 };
@@ -154,8 +178,12 @@ struct RunFile {
 
   bool operator==(const RunFile&) const = default;
 
-  // Micro-batches of one logical replica in one step.
-  int64_t micro_batches() const { return train.global_batch / (parallel.dp * parallel.micro_batch); }
+  // Micro-batches of one logical replica in one step of global_batch sequences.
+  int64_t replica_micro_batches() const {
+    return train.global_batch / (parallel.logical_replicas() * parallel.micro_batch);
+  }
+  // Micro-batches that one worker computes in such a step: of all its logical replicas.
+  int64_t micro_batches() const { return replica_micro_batches() * parallel.rounds(); }
 };
 
 // Reads a run file, applies presets and `overrides` ("table.key=value"; a value that is not valid TOML is a
@@ -168,7 +196,7 @@ RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::
 
 inline constexpr int64_t max_local_workers = 256;
 
-// The rules that only `train` has: no recompute, the local cluster and at most max_local_workers on it, a
+// The rules that only `train` has: the local cluster and at most max_local_workers on it, a
 // text that can be read. Throws UsageError with all problems at once.
 void check_for_training(const RunFile& run);
 
@@ -179,5 +207,11 @@ std::string to_toml(const RunFile& run);
 const char* to_string(Architecture);
 const char* to_string(ScheduleKind);
 const char* to_string(Dtype);
+const char* to_string(LayerSplit);
+const char* to_string(GradientScatter);
+const char* to_string(GatheredInput);
+const char* to_string(Optimizer);
+const char* to_string(LearningRateSchedule);
+const char* to_string(NonFinite);
 
 }  // namespace lockstep::config

@@ -110,5 +110,11 @@ std::string nearest_key(const std::string& table, const std::string& name) {
 const char* to_string(Architecture value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(ScheduleKind value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(Dtype value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(LayerSplit value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(GradientScatter value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(GatheredInput value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(Optimizer value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(LearningRateSchedule value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(NonFinite value) { return names_of(value).at(static_cast<size_t>(value)); }
 
 }  // namespace lockstep::config

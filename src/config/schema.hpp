@@ -17,7 +17,8 @@ namespace lockstep::config {
 
 // Where a key's value is stored. Nothing (monostate) for a key that is known but not built yet.
 using Field = std::variant<std::monostate, int64_t*, double*, bool*, std::string*, std::vector<std::string>*,
-                           Architecture*, ScheduleKind*, Dtype*>;
+                           Architecture*, ScheduleKind*, Dtype*, LayerSplit*, GradientScatter*,
+                           GatheredInput*, Optimizer*, LearningRateSchedule*, NonFinite*>;
 
 enum class Need { optional, required, required_or_preset };
 

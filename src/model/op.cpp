@@ -32,12 +32,18 @@ const char* to_string(Axis axis) {
       return "none";
     case Axis::tp:
       return "tp";
+    case Axis::tp_kv:
+      return "tp_kv";
     case Axis::cp:
       return "cp";
     case Axis::pp:
       return "pp";
+    case Axis::pp_ends:
+      return "pp_ends";
     case Axis::dp:
       return "dp";
+    case Axis::dp_cp:
+      return "dp_cp";
   }
   return "?";
 }

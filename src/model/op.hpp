@@ -22,7 +22,17 @@ enum class OpKind : uint8_t {
   host,            // work of the CPU beside the device: reading a batch
 };
 
-enum class Axis : uint8_t { none, tp, cp, pp, dp };
+// Groups of ranks: the mesh's axes, and groups made of them.
+enum class Axis : uint8_t {
+  none,
+  tp,
+  tp_kv,    // neighbours on tp that hold copies of the same key and value heads
+  cp,       //
+  pp,       //
+  pp_ends,  // first and last stage: both hold the matrix of tied embeddings
+  dp,       //
+  dp_cp,    // all ranks that hold the same parameters: gradients are summed, and state sharded, over them
+};
 
 constexpr bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;

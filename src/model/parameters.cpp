@@ -13,33 +13,55 @@ void append_layer(std::vector<Parameter>& out, const config::ModelConfig& m, int
   // Products that write into the residual stream start smaller, so its variance does not grow with depth
   // (GPT-2's scheme, as Megatron and torchtitan use for Llama).
   const double out_std = m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers));
-  const auto add = [&](const char* name, int64_t rows, int64_t cols, Cut cut, double std, bool decay) {
-    out.push_back({prefix + name, rows, cols, cut, std, decay});
+  const auto add = [&](const char* name, int64_t rows, int64_t cols, Cut cut, double std) {
+    out.push_back({prefix + name, rows, cols, cut, std, std == 0 ? Family::norm : Family::matrix});
   };
-  add("input_layernorm.weight", m.hidden, 1, Cut::replicated, 0, false);
-  add("self_attn.q_proj.weight", q_rows, m.hidden, Cut::rows, m.init_std, true);
-  add("self_attn.k_proj.weight", kv_rows, m.hidden, Cut::rows, m.init_std, true);
-  add("self_attn.v_proj.weight", kv_rows, m.hidden, Cut::rows, m.init_std, true);
-  add("self_attn.o_proj.weight", m.hidden, q_rows, Cut::columns, out_std, true);
-  add("post_attention_layernorm.weight", m.hidden, 1, Cut::replicated, 0, false);
-  add("mlp.gate_proj.weight", m.ffn, m.hidden, Cut::rows, m.init_std, true);
-  add("mlp.up_proj.weight", m.ffn, m.hidden, Cut::rows, m.init_std, true);
-  add("mlp.down_proj.weight", m.hidden, m.ffn, Cut::columns, out_std, true);
+  const auto add_kv = [&](const char* name) {
+    add(name, kv_rows, m.hidden, Cut::rows, m.init_std);
+    out.back().most_parts = m.kv_heads;
+  };
+  add("input_layernorm.weight", m.hidden, 1, Cut::replicated, 0);
+  add("self_attn.q_proj.weight", q_rows, m.hidden, Cut::rows, m.init_std);
+  add_kv("self_attn.k_proj.weight");
+  add_kv("self_attn.v_proj.weight");
+  add("self_attn.o_proj.weight", m.hidden, q_rows, Cut::columns, out_std);
+  add("post_attention_layernorm.weight", m.hidden, 1, Cut::replicated, 0);
+  add("mlp.gate_proj.weight", m.ffn, m.hidden, Cut::rows, m.init_std);
+  add("mlp.up_proj.weight", m.ffn, m.hidden, Cut::rows, m.init_std);
+  add("mlp.down_proj.weight", m.hidden, m.ffn, Cut::columns, out_std);
 }
 
 ChunkContent whole_model(const config::ModelConfig& m) { return {0, m.layers, true, true}; }
+
+Parameter vocabulary_matrix(const config::ModelConfig& m, const char* name, Family family) {
+  return {name, m.vocab, m.hidden, Cut::rows, m.init_std, family};
+}
+
+template <class Takes>
+int64_t local_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp, Takes takes) {
+  int64_t count = 0;
+  for (const Parameter& p : chunk_parameters(m, content)) {
+    if (takes(p)) count += p.local_count(tp);
+  }
+  return count;
+}
 
 }  // namespace
 
 std::vector<Parameter> chunk_parameters(const config::ModelConfig& m, const ChunkContent& content) {
   std::vector<Parameter> out;
-  if (content.embedding) {
-    out.push_back({"model.embed_tokens.weight", m.vocab, m.hidden, Cut::rows, m.init_std, true});
-  }
+  const auto embedding = [&] {
+    out.push_back(vocabulary_matrix(m, "model.embed_tokens.weight", Family::embedding));
+  };
+  if (content.embedding) embedding();
   for (int64_t i = 0; i < content.layers; ++i) append_layer(out, m, content.first_layer + i);
-  if (content.head) {
-    out.push_back({"model.norm.weight", m.hidden, 1, Cut::replicated, 0, false});
-    out.push_back({"lm_head.weight", m.vocab, m.hidden, Cut::rows, m.init_std, true});
+  if (!content.head) return out;
+  out.push_back({"model.norm.weight", m.hidden, 1, Cut::replicated, 0, Family::norm});
+  if (!m.tie_embeddings) {
+    out.push_back(vocabulary_matrix(m, "lm_head.weight", Family::output));
+  } else if (!content.embedding) {
+    embedding();
+    out.back().tied_copy = true;
   }
   return out;
 }
@@ -49,23 +71,27 @@ std::vector<Parameter> model_parameters(const config::ModelConfig& m) {
 }
 
 int64_t local_parameter_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp) {
-  int64_t count = 0;
-  for (const Parameter& p : chunk_parameters(m, content)) count += p.local_count(tp);
-  return count;
+  return local_count(m, content, tp, [](const Parameter&) { return true; });
 }
 
 int64_t replicated_parameter_count(const config::ModelConfig& m, const ChunkContent& content) {
-  int64_t count = 0;
-  for (const Parameter& p : chunk_parameters(m, content)) {
-    if (p.cut == Cut::replicated) count += p.count();
-  }
-  return count;
+  return local_count(m, content, 1, [](const Parameter& p) { return p.cut == Cut::replicated; });
+}
+
+int64_t kv_parameter_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp) {
+  return local_count(m, content, tp, [](const Parameter& p) { return p.most_parts != INT64_MAX; });
+}
+
+int64_t tied_parameter_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp) {
+  if (!m.tie_embeddings || content.embedding == content.head) return 0;
+  return local_count(m, content, tp, [](const Parameter& p) { return p.family == Family::embedding; });
 }
 
 int64_t parameter_count(const config::ModelConfig& m) { return local_parameter_count(m, whole_model(m), 1); }
 
 int64_t multiplying_parameter_count(const config::ModelConfig& m) {
-  return parameter_count(m) - replicated_parameter_count(m, whole_model(m)) - m.vocab * m.hidden;
+  const int64_t lookup = m.tie_embeddings ? 0 : m.vocab * m.hidden;
+  return parameter_count(m) - replicated_parameter_count(m, whole_model(m)) - lookup;
 }
 
 double flops_per_token(const config::ModelConfig& m, int64_t sequence, bool causal) {
