@@ -1,5 +1,7 @@
 #include "comm/communicator.hpp"
 
+#include <cstdint>
+
 #include "base/error.hpp"
 #include "comm/helper_thread.hpp"
 
@@ -66,7 +68,35 @@ CollectiveCall Communicator::call(CallKind kind, const void* input, void* output
   if (root < 0 || root >= size())
     throw UsageError("group '" + name_ + "': root " + std::to_string(root) + " is not a rank of a group of " +
                      std::to_string(size()));
-  return {kind, input, output, count, type, op, root, options.name, timeout_or_default(options)};
+  CollectiveCall call{kind, input, output, count, type, op, root, options.name, timeout_or_default(options)};
+  if (kind != CallKind::reduce_scatter) {
+    refuse_fold(name_of(kind), options);
+    return call;
+  }
+  call.accumulate = options.accumulate;
+  call.contributors = options.contributors == 0 ? size() : options.contributors;
+  check_fold(call);
+  return call;
+}
+
+void Communicator::refuse_fold(std::string_view kind, const OpOptions& options) const {
+  if (options.accumulate || options.contributors != 0)
+    throw UsageError("group '" + name_ + "': " + std::string(kind) +
+                     " takes neither accumulate nor contributors; a reduce_scatter does");
+}
+
+void Communicator::check_fold(const CollectiveCall& c) const {
+  const std::string where = "group '" + name_ + "': reduce_scatter ";
+  if (c.contributors < 1 || c.contributors > size())
+    throw UsageError(where + "with " + std::to_string(c.contributors) + " contributors in a group of " +
+                     std::to_string(size()) + "; give 1 to the group's size, or 0 for all");
+  if (c.op != ReduceOp::sum && (c.accumulate || c.contributors != size()))
+    throw UsageError(where + "of a maximum takes neither accumulate nor contributors; a sum does");
+  if (!c.accumulate || rank_ >= c.contributors) return;
+  const size_t bytes = c.count * size_of(c.type);
+  const auto input = reinterpret_cast<uintptr_t>(c.input), output = reinterpret_cast<uintptr_t>(c.output);
+  if (output < input + bytes * static_cast<size_t>(size()) && input < output + bytes)
+    throw UsageError(where + "that accumulates needs an output outside its input");
 }
 
 void Communicator::execute(const CollectiveCall& c) {

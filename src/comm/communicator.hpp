@@ -34,6 +34,9 @@ std::string_view name_of(DataType type);
 struct OpOptions {
   std::string_view name = {};            // as in the program, e.g. "tp_all_gather"; shown in errors
   std::chrono::milliseconds timeout{0};  // of a wait without progress; 0: the group's own, see set_timeout
+  // Of a reduce-scatter's sum; UsageError elsewhere. See there.
+  bool accumulate = false;
+  int contributors = 0;
 };
 
 inline constexpr std::chrono::hours max_timeout{24 * 366};
@@ -52,6 +55,8 @@ struct CollectiveCall {
   int root = 0;
   std::string_view name = {};
   std::chrono::milliseconds timeout{0};
+  bool accumulate = false;  // of a reduce-scatter, as OpOptions says
+  int contributors = 0;     // of a reduce-scatter: 1..members; else 0
 };
 
 class HelperThread;
@@ -77,6 +82,11 @@ class Communicator {
   void all_gather(const void* input, void* output, size_t count, DataType type, const OpOptions& = {});
   // Input holds size() * count elements; output `count`: this rank's slice of the sum. Output may be that
   // slice.
+  // A sum can be a link of a longer one, over more addends than the group has members:
+  //   accumulate    output = ((output + x0) + x1) + ...; output must lie outside input;
+  //   contributors  only group ranks below it (0: all) bring anything: the others' inputs, which may be null,
+  //                 are not read, and not added as zeros either.
+  // So a fold over several calls gives the bits of one ascending sum (bf16: rounded once a call).
   void reduce_scatter(const void* input, void* output, size_t count, DataType type,
                       ReduceOp op = ReduceOp::sum, const OpOptions& = {});
   // In place, from group rank `root`.
@@ -115,9 +125,12 @@ class Communicator {
   void stop_helper();                                // a transport calls it first in its destructor
   HelperThread& helper();
   std::chrono::milliseconds timeout_or_default(const OpOptions& options) const;
+  // UsageError where the options hold what only a reduce-scatter takes.
+  void refuse_fold(std::string_view kind, const OpOptions& options) const;
 
  private:
   void check_timeout(std::chrono::milliseconds timeout) const;
+  void check_fold(const CollectiveCall& call) const;
   void execute(const CollectiveCall& call);
   Work enqueue(const CollectiveCall& call);
   CollectiveCall call(CallKind kind, const void* input, void* output, size_t count, DataType type,

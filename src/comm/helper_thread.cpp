@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "observe/span.hpp"
+
 namespace lockstep::comm {
 
 class HelperThread::Task final : public WorkState {
@@ -21,27 +23,29 @@ class HelperThread::Task final : public WorkState {
     } catch (...) {
       error = std::current_exception();
     }
+    const int64_t finished = observe::monotonic_ns();
     pending.fetch_sub(1, std::memory_order_acq_rel);
     const std::lock_guard lock(mutex_);
     error_ = error;
-    done_ = true;
+    finished_ns_ = finished;
     finished_.notify_all();
   }
   void wait() override {
     std::unique_lock lock(mutex_);
-    finished_.wait(lock, [&] { return done_; });
+    finished_.wait(lock, [&] { return finished_ns_ != 0; });
     if (error_) std::rethrow_exception(error_);
   }
-  bool done() override {
+  bool done() override { return finished_ns() != 0; }
+  int64_t finished_ns() const override {
     const std::lock_guard lock(mutex_);
-    return done_;
+    return finished_ns_;
   }
 
  private:
   std::function<void()> run_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable finished_;
-  bool done_ = false;
+  int64_t finished_ns_ = 0;
   std::exception_ptr error_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "comm/helper_thread.hpp"
+#include "observe/span.hpp"
 
 namespace lockstep::comm {
 
@@ -27,6 +28,7 @@ void LocalCommunicator::check_peer(int peer) const {
 void LocalCommunicator::send(const void* data, size_t count, DataType type, int to, int tag,
                              const OpOptions& options) {
   check_peer(to);
+  refuse_fold("send", options);
   const Mailboxes::Envelope what{count, tag, type};
   if (queued_sends_[static_cast<size_t>(to)].load(std::memory_order_acquire) != 0)
     send_later(data, what, to, options).wait();
@@ -37,12 +39,13 @@ void LocalCommunicator::send(const void* data, size_t count, DataType type, int 
 Work LocalCommunicator::isend(const void* data, size_t count, DataType type, int to, int tag,
                               const OpOptions& options) {
   check_peer(to);
+  refuse_fold("isend", options);
   const Mailboxes::Envelope what{count, tag, type};
   if (queued_sends_[static_cast<size_t>(to)].load(std::memory_order_acquire) != 0 ||
       !mailboxes_->has_room(what, to, options.name))
     return send_later(data, what, to, options);
   mailboxes_->send(data, what, to, options.name, timeout_or_default(options));
-  return {};
+  return Work::finished_at(observe::monotonic_ns());
 }
 
 Work LocalCommunicator::send_later(const void* data, const Mailboxes::Envelope& what, int to,
@@ -63,6 +66,7 @@ Work LocalCommunicator::send_later(const void* data, const Mailboxes::Envelope& 
 Work LocalCommunicator::irecv(void* data, size_t count, DataType type, int from, int tag,
                               const OpOptions& options) {
   check_peer(from);
+  refuse_fold("irecv", options);
   return mailboxes_->receive(data, {count, tag, type}, from, options.name, timeout_or_default(options));
 }
 

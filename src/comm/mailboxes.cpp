@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "comm/reduce.hpp"
+#include "observe/span.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -58,19 +59,27 @@ class Mailboxes::Receive final : public WorkState {
     }
   }
 
+  int64_t finished_ns() const override {
+    const std::lock_guard lock(owner_->mutex_);
+    return finished_ns_;
+  }
+  // Under the owner's mutex, as `finished`:
+  void finish() { finished_ns_ = observe::monotonic_ns(); }
+  bool finished() const { return finished_ns_ != 0; }
+
   std::byte* const data;
   const Envelope what;
-  bool finished = false;  // under the owner's mutex
 
  private:
   Operation operation() const { return {"recv", name_, sequence_, timeout_}; }
   bool look(const Operation& op) {
     const std::lock_guard lock(owner_->mutex_);
-    if (!finished) owner_->read_from(from_, op);
-    if (!finished) owner_->read_from_waiting_senders(op);
-    return finished;
+    if (!finished()) owner_->read_from(from_, op);
+    if (!finished()) owner_->read_from_waiting_senders(op);
+    return finished();
   }
 
+  int64_t finished_ns_ = 0;
   const std::shared_ptr<Mailboxes> owner_;
   const int from_;
   const std::string name_;
@@ -192,7 +201,7 @@ Work Mailboxes::receive(void* data, const Envelope& what, int from, std::string_
     in.posted.push_back(receive.get());
   } else {
     copy_bytes(receive->data, kept->data.data(), what.bytes());
-    receive->finished = true;
+    receive->finish();
     in.kept.erase(kept);
   }
   return Work(receive);
@@ -263,7 +272,7 @@ void Mailboxes::finish_message(int from, const Operation& operation) {
     if (message.receive->what != message.what) refuse(from, message.what, message.receive->what, operation);
     copy_bytes(message.receive->data, message.kept.data(), message.what.bytes());
   }
-  message.receive->finished = true;
+  message.receive->finish();
 }
 
 Mailboxes::Receive* Mailboxes::take_posted(int from, int tag) {

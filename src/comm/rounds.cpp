@@ -10,10 +10,12 @@ namespace {
 
 constexpr size_t line = 64;
 
-// Packed so that equal calls give equal words: kind, type, reduction, root (count is apart).
+// Packed so that equal calls give equal words: accumulate, kind, type, reduction, root, contributors (count
+// is apart).
 uint64_t signature(const CollectiveCall& c) {
-  return 1 | static_cast<uint64_t>(c.kind) << 8 | static_cast<uint64_t>(c.type) << 16 |
-         static_cast<uint64_t>(c.op) << 24 | static_cast<uint64_t>(c.root) << 32;
+  return 1 | static_cast<uint64_t>(c.accumulate) << 1 | static_cast<uint64_t>(c.kind) << 8 |
+         static_cast<uint64_t>(c.type) << 16 | static_cast<uint64_t>(c.op) << 24 |
+         static_cast<uint64_t>(c.root) << 32 | static_cast<uint64_t>(c.contributors) << 48;
 }
 
 std::string text_of(uint64_t signature_word, uint64_t count) {
@@ -22,9 +24,14 @@ std::string text_of(uint64_t signature_word, uint64_t count) {
   if (kind == CallKind::barrier) return text;
   text += " of " + std::to_string(count) + " " +
           std::string(name_of(static_cast<DataType>(signature_word >> 16 & 0xFF)));
-  if (kind == CallKind::broadcast) text += " from group rank " + std::to_string(signature_word >> 32);
-  if (kind == CallKind::all_reduce || kind == CallKind::reduce_scatter)
-    text += (signature_word >> 24 & 0xFF) == 0 ? " (sum)" : " (max)";
+  if (kind == CallKind::broadcast)
+    text += " from group rank " + std::to_string(signature_word >> 32 & 0xFFFF);
+  if (kind != CallKind::all_reduce && kind != CallKind::reduce_scatter) return text;
+  text += (signature_word >> 24 & 0xFF) == 0 ? " (sum" : " (max";
+  if ((signature_word & 2) != 0) text += ", accumulated";
+  if (kind == CallKind::reduce_scatter)
+    text += ", of " + std::to_string(signature_word >> 48) + " contributors";
+  text += ")";
   return text;
 }
 
@@ -69,6 +76,11 @@ void Rounds::run(const CollectiveCall& call) {
 
 void Rounds::run_alone(const CollectiveCall& call) {
   if (call.kind == CallKind::barrier) return;
+  if (call.accumulate) {
+    auto* output = static_cast<std::byte*>(call.output);
+    const std::byte* const sources[] = {output, static_cast<const std::byte*>(call.input)};
+    return reduce(sources, output, nullptr, call.count, call.type, call.op);
+  }
   copy_bytes(call.output, call.input, call.count * size_of(call.type));
 }
 
@@ -203,19 +215,21 @@ void Rounds::reduce_scatter(const CollectiveCall& call) {
   const size_t element = size_of(call.type);
   const size_t bytes = call.count * element;  // of one member's part
   const auto n = static_cast<size_t>(size_);
+  const auto me = static_cast<size_t>(rank_), contributors = static_cast<size_t>(call.contributors);
   const size_t piece = std::max(piece_bytes(size_) / n / line * line, line);
-  std::array<const std::byte*, max_world_size> sources;
+  std::array<const std::byte*, max_world_size + 1> sources;
   size_t at = 0;
   do {
     const size_t length = std::min(piece, bytes - at);
-    for (size_t r = 0; r < n; ++r)
-      if (static_cast<int>(r) != rank_) copy_bytes(slot(rank_) + r * piece, input + r * bytes + at, length);
+    for (size_t r = 0; me < contributors && r < n; ++r)
+      if (r != me) copy_bytes(slot(rank_) + r * piece, input + r * bytes + at, length);
     meet(call);
-    const auto me = static_cast<size_t>(rank_);
-    for (size_t r = 0; r < n; ++r)
-      sources[r] =
+    size_t addends = 0;
+    if (call.accumulate) sources[addends++] = output + at;
+    for (size_t r = 0; r < contributors; ++r)
+      sources[addends++] =
           r == me ? input + me * bytes + at : memory_.slot(round_ - 1, static_cast<int>(r)) + me * piece;
-    reduce({sources.data(), n}, output + at, nullptr, length / element, call.type, call.op);
+    reduce({sources.data(), addends}, output + at, nullptr, length / element, call.type, call.op);
     at += length;
   } while (at < bytes);
 }
