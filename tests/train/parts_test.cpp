@@ -1,14 +1,12 @@
-// The trainer's parts: initial weights, flat layout, AdamW, learning rate.
+// The trainer's parts: initial weights, flat layout.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
-#include "train/adamw.hpp"
 #include "train/harness.hpp"
 #include "train/initial_weights.hpp"
-#include "train/learning_rate.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -53,52 +51,6 @@ TEST(FlatLayout, CoversTheModel) {
   const int64_t norms = run.model.hidden * (2 * run.model.layers + 1);
   EXPECT_EQ(std::count_if(holders.begin(), holders.end(), [](const auto& h) { return h.second == 2; }),
             norms);
-}
-
-TEST(AdamW, IsTorchs) {
-  config::TrainConfig train;
-  train.weight_decay = 0.1;
-  const int64_t n = 37;
-  constexpr int64_t decayed = 20;  // elements; the others are those of a norm
-  at::Tensor weights = at::randn({n}, at::kDouble);
-  torch::Tensor reference = weights.slice(0, 0, decayed).clone().requires_grad_(true);
-  torch::Tensor norm = weights.slice(0, decayed).clone().requires_grad_(true);
-  const auto options = [&](double decay) {
-    return std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(2e-3)
-                                                            .betas({train.beta1, train.beta2})
-                                                            .eps(train.eps)
-                                                            .weight_decay(decay));
-  };
-  torch::optim::AdamW torch_adam(std::vector<torch::optim::OptimizerParamGroup>{
-      {{reference}, options(train.weight_decay)}, {{norm}, options(0)}});
-  std::vector<double> master(weights.data_ptr<double>(), weights.data_ptr<double>() + n), m(n, 0), v(n, 0);
-  for (int64_t step = 1; step <= 10; ++step) {
-    const at::Tensor g = at::randn({n}, at::kDouble);
-    reference.mutable_grad() = g.slice(0, 0, decayed) * 0.25;  // as if clipped
-    norm.mutable_grad() = g.slice(0, decayed) * 0.25;
-    torch_adam.step();
-    const std::span<const double> gradient(g.data_ptr<double>(), static_cast<size_t>(n));
-    adamw_step<double>(train, {2e-3, 0.25, step}, {{0, decayed, true}, {decayed, n, false}}, gradient, master,
-                       m, v);
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    const double expected = i < decayed ? reference[i].item<double>() : norm[i - decayed].item<double>();
-    EXPECT_NEAR(master[static_cast<size_t>(i)], expected, 1e-12);
-  }
-}
-
-TEST(LearningRate, WarmsUpAndFollowsTheCosine) {
-  config::TrainConfig train;
-  train.lr = 1;
-  train.lr_min_ratio = 0.1;
-  train.warmup = 10;
-  train.steps = 110;
-  EXPECT_DOUBLE_EQ(learning_rate(train, 0), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate(train, 9), 1.0);
-  EXPECT_NEAR(learning_rate(train, 59), 0.55, 1e-12);  // half-way
-  EXPECT_NEAR(learning_rate(train, 109), 0.1, 1e-12);
-  train.warmup = 1000;  // longer than the run
-  EXPECT_DOUBLE_EQ(learning_rate(train, 109), 0.11);
 }
 
 }  // namespace
