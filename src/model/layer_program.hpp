@@ -17,6 +17,11 @@ struct Recompute {
   bool swiglu = false;     // input of the down product
   bool attention = false;  // attention's output (q, k, v are kept)
   bool full = false;       // everything but the layer's input
+  int64_t every = 1;       // layers 0, every, 2 every, ... of the model; the others keep everything
+
+  // What layer `layer` of the whole model drops.
+  Recompute at(int64_t layer) const { return layer % every == 0 ? *this : Recompute{}; }
+  bool operator==(const Recompute&) const = default;
 };
 Recompute recompute_of(const config::ParallelConfig& parallel);
 
@@ -25,25 +30,39 @@ struct LayerProgram {
   Recompute recompute;
 
   std::vector<Op> layer_forward() const;
-  // Backward of a layer is its recomputation (if any) and input gradients, then its weight gradients.
-  std::vector<Op> layer_backward_input() const;
-  std::vector<Op> layer_backward_weight() const;
+  // What full recomputation runs: the forward without what backward does not need.
+  std::vector<Op> layer_recompute() const;
+  // The two halves of one layer's backward, given what that layer recomputes. Recomputed here: what an input
+  // gradient needs, or whose own input can go then; the norms' outputs only where the weights need them.
+  std::vector<Op> layer_backward_input(const Recompute& of_layer) const;
+  std::vector<Op> layer_backward_weight(const Recompute& of_layer) const;
 
   std::vector<Op> embedding_forward() const;
-  std::vector<Op> embedding_backward() const;
-  std::vector<Op> head_forward() const;  // final norm, output matrix, loss
-  std::vector<Op> head_backward() const;
+  std::vector<Op> embedding_backward() const;  // a weight gradient
+  std::vector<Op> head_forward() const;        // final norm, output matrix, loss
+  std::vector<Op> head_backward_input() const;
+  std::vector<Op> head_backward_weight() const;
 
-  // A whole chunk, in the order in which it runs.
+  // A whole chunk, in the order in which it runs. Backward is fused (each layer's input half, then its weight
+  // half), or cut into a zero-bubble schedule's two halves.
   std::vector<Op> chunk_forward(const ChunkContent& content) const;
   std::vector<Op> chunk_backward(const ChunkContent& content) const;
+  std::vector<Op> chunk_backward_input(const ChunkContent& content) const;
+  std::vector<Op> chunk_backward_weight(const ChunkContent& content) const;
 };
 
-// Bytes that one layer keeps per micro-batch between its forward and its backward, on one rank.
-int64_t layer_activation_bytes(const ShardShape& shape, const Recompute& recompute);
-// The same for a whole chunk: token ids at the embedding, logits and statistics at the head.
+// Bytes that one layer keeps per micro-batch between its forward and its backward, on one rank. Document
+// places (nn::TokenPlaces) belong to the micro-batch and are not counted.
+int64_t layer_activation_bytes(const ShardShape& shape, const Recompute& of_layer);
+// Bytes that it holds between the two halves of its backward: the four products' inputs (with recompute.norm
+// the norms' inputs) and the gradients of their outputs.
+int64_t layer_stash_bytes(const ShardShape& shape, const Recompute& of_layer);
+// The same for a whole chunk. Activations: token ids at the embedding; at the head the final norm's input and
+// output, logits, statistics and targets. Stash: ids and the gradient of the embedding's output; at the head
+// the final norm's output and the gradient of the logits.
 int64_t chunk_activation_bytes(const ShardShape& shape, const Recompute& recompute,
                                const ChunkContent& content);
+int64_t chunk_stash_bytes(const ShardShape& shape, const Recompute& recompute, const ChunkContent& content);
 // Bytes of the hidden state that crosses a pipeline border.
 int64_t boundary_bytes(const ShardShape& shape);
 

@@ -82,8 +82,8 @@ TEST(LayerProgram, TwoAllReducesALayerEachWayWithoutSequenceParallel) {
   run.parallel.sequence_parallel = false;
   const LayerProgram plain{shard_shape(run), {}};
   EXPECT_EQ(count(plain.layer_forward(), OpKind::all_reduce), 2);
-  EXPECT_EQ(count(plain.layer_backward_input(), OpKind::all_reduce), 2);
-  EXPECT_EQ(count(plain.layer_backward_weight(), OpKind::all_reduce), 0);
+  EXPECT_EQ(count(plain.layer_backward_input({}), OpKind::all_reduce), 2);
+  EXPECT_EQ(count(plain.layer_backward_weight({}), OpKind::all_reduce), 0);
 
   run.parallel.sequence_parallel = true;
   const LayerProgram sharded{shard_shape(run), {}};
@@ -95,15 +95,14 @@ TEST(LayerProgram, TwoAllReducesALayerEachWayWithoutSequenceParallel) {
 TEST(LayerProgram, RecomputeTradesMemoryForOps) {
   const ShardShape s = shard_shape(run_405b());
   const LayerProgram none{s, {}};
-  const size_t plain = none.layer_backward_input().size() + none.layer_backward_weight().size();
+  const size_t plain = none.layer_backward_input({}).size() + none.layer_backward_weight({}).size();
   const auto ops_with = [&](Recompute r) {
-    const LayerProgram program{s, r};
-    return program.layer_backward_input().size() + program.layer_backward_weight().size();
+    return none.layer_backward_input(r).size() + none.layer_backward_weight(r).size();
   };
   EXPECT_EQ(ops_with({.norm = true}), plain + 2);
   EXPECT_EQ(ops_with({.swiglu = true}), plain + 1);
   EXPECT_EQ(ops_with({.attention = true}), plain + 1);
-  EXPECT_EQ(ops_with({.full = true}), plain + none.layer_forward().size());
+  EXPECT_EQ(ops_with({.full = true}), plain + none.layer_recompute().size());
   // bytes: T H / tp for each norm's output, T F / tp, and the whole layer but its input
   const int64_t th = 8192 * 16384 * 2 / 8;
   EXPECT_EQ(layer_activation_bytes(s, {}) - layer_activation_bytes(s, {.norm = true}), 2 * th);
@@ -134,8 +133,8 @@ TEST(LayerProgram, BytesCountEveryOperand) {
   // logits, targets, maxima; sums and targets' logits
   EXPECT_EQ(bytes(program.head_forward(), "loss_sum"), 8 * 16 + 8 * 8 + 8 * 4 + 2 * 8 * 4);
   // input, gradient, result; weight; the weight's gradient added to
-  EXPECT_EQ(bytes(program.head_backward(), "final_norm_backward"), 3 * 4 * 8 + 8 + 2 * 16);
-  EXPECT_EQ(bytes(program.layer_backward_input(), "ffn_norm_backward"), 4 * 4 * 8 + 8 + 2 * 16);
+  EXPECT_EQ(bytes(program.head_backward_input(), "final_norm_backward"), 3 * 4 * 8 + 8 + 2 * 16);
+  EXPECT_EQ(bytes(program.layer_backward_input({}), "ffn_norm_backward"), 4 * 4 * 8 + 8 + 2 * 16);
 }
 
 }  // namespace
