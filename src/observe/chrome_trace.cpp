@@ -44,6 +44,11 @@ size_t utf8_length(std::string_view text) {
 // Chrome's and Perfetto's viewers give id 0 to the idle process and thread, so both count from 1.
 int process_id(int rank) { return rank + 1; }
 int thread_id(Stream stream) { return static_cast<int>(stream) + 1; }
+// As they stand in the viewer: what compute waited for right under compute.
+int sort_index(Stream stream) {
+  if (stream == Stream::compute) return 1;
+  return stream == Stream::exposed ? 2 : thread_id(stream) + 1;
+}
 
 }  // namespace
 
@@ -115,7 +120,7 @@ void ChromeTraceWriter::name_thread(int rank, Stream stream) {
   begin_event();
   fmt::format_to(std::back_inserter(buffer_),
                  R"({{"ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}}}})",
-                 process_id(rank), thread_id(stream), thread_id(stream));
+                 process_id(rank), thread_id(stream), sort_index(stream));
 }
 
 void ChromeTraceWriter::span(int rank, std::string_view name, const Span& span) {
@@ -178,6 +183,30 @@ void ChromeTraceWriter::close() {
   if (std::fclose(file_.release()) != 0) {
     throw RunError(fmt::format("{}: cannot write the trace: {}", path_.string(), std::strerror(errno)));
   }
+}
+
+void write_exposed(ChromeTraceWriter& writer, const SpanFile& file,
+                   const std::map<int64_t, ExposedSeconds>& exposed_of) {
+  std::map<int64_t, std::pair<int64_t, int64_t>> times;  // by step: its first start and last end
+  for (const Span& span : file.spans) {
+    auto& [start, end] = times.try_emplace(span.step, span.start_ns, span.end_ns).first->second;
+    start = std::min(start, span.start_ns);
+    end = std::max(end, span.end_ns);
+  }
+  const auto write = [&](int64_t time, const ExposedSeconds& e) {
+    writer.counter(file.rank, "exposed ms", time,
+                   {{"tp", e.tp * 1e3}, {"cp", e.cp * 1e3}, {"pp", e.pp * 1e3}, {"dp", e.dp * 1e3}});
+  };
+  int64_t last = 0;
+  bool any = false;
+  for (const auto& [step, time] : times) {
+    const auto found = exposed_of.find(step);
+    if (found == exposed_of.end()) continue;
+    write(time.first, found->second);
+    last = time.second;
+    any = true;
+  }
+  if (any) write(last, {});
 }
 
 void write_spans(ChromeTraceWriter& writer, const SpanFile& file) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "observe/span.hpp"
+#include "observe/step_record.hpp"
 
 namespace lockstep::observe {
 
@@ -55,6 +57,11 @@ class ChromeTraceWriter {
 
 // All spans of a worker's file. Spans that the recorder had to drop show as one event named so at the end.
 void write_spans(ChromeTraceWriter& writer, const SpanFile& file);
+
+// A counter "exposed ms" of the file's rank, by axis: its value of a step stands from the step's first span
+// on, and 0 after the last step. Steps without a value are left out.
+void write_exposed(ChromeTraceWriter& writer, const SpanFile& file,
+                   const std::map<int64_t, ExposedSeconds>& exposed_of);
 
 // `text` as a JSON string with its quotes. Bytes that are not valid UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);

@@ -13,19 +13,29 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr int schema_version = 1;           // kept in PRAGMA user_version
+constexpr int schema_version = 2;           // kept in PRAGMA user_version
 constexpr int application_id = 0x4C4B5354;  // "LKST", kept in PRAGMA application_id
 constexpr int busy_milliseconds = 2000;
 
 constexpr const char* schema = R"(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE steps(step INTEGER PRIMARY KEY, loss REAL, grad_norm REAL, lr REAL, tokens INTEGER NOT NULL, seconds REAL,
-                   tokens_per_second REAL, tflops REAL, mfu REAL, memory_bytes INTEGER NOT NULL);
+                   tokens_per_second REAL, tflops REAL, mfu REAL, memory_bytes INTEGER NOT NULL, mfu_causal REAL,
+                   skipped INTEGER NOT NULL, exposed_tp REAL, exposed_cp REAL, exposed_pp REAL, exposed_dp REAL,
+                   under_way_tp REAL, under_way_cp REAL, under_way_pp REAL, under_way_dp REAL);
+CREATE TABLE waits(step INTEGER, rank INTEGER, exposed_tp REAL, exposed_cp REAL, exposed_pp REAL, exposed_dp REAL,
+                   under_way_tp REAL, under_way_cp REAL, under_way_pp REAL, under_way_dp REAL,
+                   PRIMARY KEY(step, rank)) WITHOUT ROWID;
+CREATE TABLE evaluations(step INTEGER PRIMARY KEY, loss REAL, tokens INTEGER NOT NULL);
 CREATE TABLE events(id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
                     text TEXT NOT NULL);
 )";
+// Seconds; in `steps` the mean over ranks, NULL where some rank's never came.
+constexpr const char* wait_columns =
+    "exposed_tp, exposed_cp, exposed_pp, exposed_dp, under_way_tp, under_way_cp, under_way_pp, under_way_dp";
 constexpr const char* step_columns =
-    "step, loss, grad_norm, lr, tokens, seconds, tokens_per_second, tflops, mfu, memory_bytes";
+    "step, loss, grad_norm, lr, tokens, seconds, tokens_per_second, tflops, mfu, memory_bytes, mfu_causal, "
+    "skipped";
 
 std::string advice(int code) {
   switch (code & 0xFF) {
@@ -82,6 +92,7 @@ class Query {
     return check(
         sqlite3_bind_text64(statement_, ++bound_, text, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
   }
+  Query& bind(const ExposedSeconds& s) { return bind(s.tp).bind(s.cp).bind(s.pp).bind(s.dp); }
   bool row(std::string_view what) {  // false: done
     const int code = sqlite3_step(statement_);
     if (code != SQLITE_ROW && code != SQLITE_DONE) fail(database_, path_, what);
@@ -93,6 +104,11 @@ class Query {
     const int at = column_++;
     if (sqlite3_column_type(statement_, at) == SQLITE_NULL) return std::numeric_limits<double>::quiet_NaN();
     return sqlite3_column_double(statement_, at);
+  }
+  ExposedSeconds exposed() {
+    ExposedSeconds s;
+    for (double* field : {&s.tp, &s.cp, &s.pp, &s.dp}) *field = real();
+    return s;
   }
   std::string text() {
     const int at = column_++;
@@ -140,6 +156,28 @@ int64_t pragma(sqlite3* database, const std::string& path, const std::string& na
   return query.row("read the run store") ? query.integer() : 0;
 }
 
+// What is not committed is undone.
+class Transaction {
+ public:
+  Transaction(sqlite3* database, const std::string& path) : database_(database), path_(path) {
+    execute(database_, path_, "BEGIN IMMEDIATE", "write to the run store");
+  }
+  ~Transaction() {
+    if (!committed_) sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  void commit() {
+    execute(database_, path_, "COMMIT", "write to the run store");
+    committed_ = true;
+  }
+
+ private:
+  sqlite3* database_;
+  const std::string& path_;
+  bool committed_ = false;
+};
+
 void set_modes(sqlite3* database, const std::string& path) {
   // In WAL mode, synchronous NORMAL loses at most the last rows at a power cut, and nothing when a process
   // dies.
@@ -152,20 +190,29 @@ struct RunStore::State {
   State(Database opened, std::string file)
       : path(std::move(file)),
         database(std::move(opened)),
-        put_step(
-            make(fmt::format("INSERT OR REPLACE INTO steps({}) VALUES(?,?,?,?,?,?,?,?,?,?)", step_columns))),
+        put_step(make(fmt::format(
+            "INSERT OR REPLACE INTO steps({}, {}) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            step_columns, wait_columns))),
+        drop_waits(make("DELETE FROM waits WHERE step = ?")),
+        put_waits(make(fmt::format("INSERT OR REPLACE INTO waits(step, rank, {}) VALUES(?,?,?,?,?,?,?,?,?,?)",
+                                   wait_columns))),
+        put_evaluation(make("INSERT OR REPLACE INTO evaluations(step, loss, tokens) VALUES(?,?,?)")),
         put_event(make("INSERT INTO events(time, kind, rank, text) VALUES(?,?,?,?)")),
         put_meta(make("INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)")),
-        get_steps(make(fmt::format("SELECT {} FROM steps ORDER BY step", step_columns))),
+        get_steps(make(fmt::format("SELECT {}, {} FROM steps ORDER BY step", step_columns, wait_columns))),
+        get_waits(make(fmt::format("SELECT rank, {} FROM waits WHERE step = ? ORDER BY rank", wait_columns))),
+        get_evaluations(make("SELECT step, loss, tokens FROM evaluations ORDER BY step")),
         get_events(make("SELECT time, kind, rank, text FROM events ORDER BY id")),
         get_meta(make("SELECT value FROM meta WHERE key = ?")) {}
 
+  void put_step_row(const StepRecord& r);
   Statement make(const std::string& sql) { return prepare(database.get(), path, sql); }
   Query query(const Statement& statement) { return Query(database.get(), path, statement.get()); }
 
   std::string path;
   Database database;  // before the statements: closed after them
-  Statement put_step, put_event, put_meta, get_steps, get_events, get_meta;
+  Statement put_step, drop_waits, put_waits, put_evaluation, put_event, put_meta;
+  Statement get_steps, get_waits, get_evaluations, get_events, get_meta;
 };
 
 RunStore::RunStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -203,10 +250,30 @@ RunStore RunStore::open(const std::filesystem::path& path) {
   return RunStore(std::make_unique<State>(std::move(database), path.string()));
 }
 
-void RunStore::append_step(const StepRecord& r) {
-  Query query = state_->query(state_->put_step);
-  query.bind(r.step).bind(r.loss).bind(r.grad_norm).bind(r.lr).bind(r.tokens).bind(r.seconds);
-  query.bind(r.tokens_per_second).bind(r.tflops).bind(r.mfu).bind(r.memory_bytes).row("write a step");
+void RunStore::State::put_step_row(const StepRecord& r) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  constexpr ExposedSeconds unknown = {none, none, none, none};
+  const StepWaits waits = r.waits.value_or(StepWaits{unknown, unknown});
+  Query row = query(put_step);
+  row.bind(r.step).bind(r.loss).bind(r.grad_norm).bind(r.lr).bind(r.tokens).bind(r.seconds);
+  row.bind(r.tokens_per_second).bind(r.tflops).bind(r.mfu).bind(r.memory_bytes).bind(r.mfu_causal);
+  row.bind(int64_t{r.skipped}).bind(waits.exposed).bind(waits.under_way).row("write a step");
+}
+
+void RunStore::append_step(const StepRecord& record, const std::vector<WaitMessage>& ranks) {
+  Transaction transaction(state_->database.get(), state_->path);
+  state_->put_step_row(record);
+  state_->query(state_->drop_waits).bind(record.step).row("write a step");
+  for (const WaitMessage& one : ranks) {
+    Query row = state_->query(state_->put_waits);
+    row.bind(record.step).bind(int64_t{one.rank}).bind(one.waits.exposed).bind(one.waits.under_way);
+    row.row("write what a rank waited for");
+  }
+  transaction.commit();
+}
+
+void RunStore::append_evaluation(const EvaluationMessage& e) {
+  state_->query(state_->put_evaluation).bind(e.step).bind(e.loss).bind(e.tokens).row("write an evaluation");
 }
 
 void RunStore::append_event(const RunEvent& event) {
@@ -234,8 +301,40 @@ std::vector<StepRecord> RunStore::steps() const {
     r.tflops = query.real();
     r.mfu = query.real();
     r.memory_bytes = query.integer();
+    r.mfu_causal = query.real();
+    r.skipped = query.integer() != 0;
+    StepWaits waits;
+    waits.exposed = query.exposed();
+    waits.under_way = query.exposed();
+    if (!std::isnan(waits.exposed.total())) r.waits = waits;
   }
   return records;
+}
+
+std::vector<WaitMessage> RunStore::waits(int64_t step) const {
+  Query query = state_->query(state_->get_waits);
+  query.bind(step);
+  std::vector<WaitMessage> ranks;
+  while (query.row("read what the ranks waited for")) {
+    WaitMessage& one = ranks.emplace_back();
+    one.step = step;
+    one.rank = static_cast<int>(query.integer());
+    one.waits.exposed = query.exposed();
+    one.waits.under_way = query.exposed();
+  }
+  return ranks;
+}
+
+std::vector<EvaluationMessage> RunStore::evaluations() const {
+  Query query = state_->query(state_->get_evaluations);
+  std::vector<EvaluationMessage> evaluations;
+  while (query.row("read the evaluations")) {
+    EvaluationMessage& e = evaluations.emplace_back();
+    e.step = query.integer();
+    e.loss = query.real();
+    e.tokens = query.integer();
+  }
+  return evaluations;
 }
 
 std::vector<RunEvent> RunStore::events() const {

@@ -1,5 +1,6 @@
-// A run's SQLite file, run.db: steps, events and facts about the run, written as the run goes on. WAL mode,
-// so that the dashboard and the sqlite3 shell can read it meanwhile and a killed writer leaves whole rows.
+// A run's SQLite file, run.db: steps, what every rank waited for in them, evaluations, events and facts about
+// the run, written as the run goes on. WAL mode, so that the dashboard and the sqlite3 shell can read it
+// meanwhile and a killed writer leaves whole rows.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,13 @@
 #include <vector>
 
 #include "observe/step_record.hpp"
+#include "observe/worker_message.hpp"
 
 namespace lockstep::observe {
 
 struct RunEvent {
   double time = 0;   // seconds since 1970, UTC
-  std::string kind;  // "start", "evaluation", "error", ...
+  std::string kind;  // "start", "evaluation", "skipped", "error", ...
   int rank = -1;     // -1: the launcher
   std::string text;
 };
@@ -31,14 +33,18 @@ class RunStore {
   RunStore& operator=(RunStore&&) noexcept;
   ~RunStore();
 
-  // A step written again (a run that went back to a checkpoint) replaces the older row. `steps` and
-  // `eta_seconds` are not kept. A NaN is kept as NULL, SQLite's own rule, and reads back as NaN.
-  void append_step(const StepRecord& record);
+  // A step written again (a run that went back to a checkpoint) replaces the older row, and its `ranks`
+  // theirs: what each rank waited for in this step, as far as it came. `steps`, `eta_seconds` and `trouble`
+  // are not kept. A NaN is kept as NULL, SQLite's own rule, and reads back as NaN.
+  void append_step(const StepRecord& record, const std::vector<WaitMessage>& ranks = {});
+  void append_evaluation(const EvaluationMessage& evaluation);  // likewise
   void append_event(const RunEvent& event);
   void set_meta(std::string_view key, std::string_view value);  // replaces
 
-  std::vector<StepRecord> steps() const;  // ascending
-  std::vector<RunEvent> events() const;   // in the order written
+  std::vector<StepRecord> steps() const;               // ascending
+  std::vector<WaitMessage> waits(int64_t step) const;  // ascending ranks
+  std::vector<EvaluationMessage> evaluations() const;  // ascending
+  std::vector<RunEvent> events() const;                // in the order written
   std::optional<std::string> meta(std::string_view key) const;
 
  private:

@@ -14,10 +14,11 @@
 namespace lockstep::observe {
 
 // Where an op runs: the compute stream, a mesh axis' communication, or the host (data, logging, checkpoints).
-enum class Stream : uint8_t { compute, tp, cp, pp, dp, host };
-inline constexpr int stream_count = 6;
-inline constexpr std::array<std::string_view, stream_count> stream_names = {"compute", "tp", "cp",
-                                                                            "pp",      "dp", "host"};
+// On `exposed` stand the waits of the compute stream for communication that nothing hid.
+enum class Stream : uint8_t { compute, tp, cp, pp, dp, host, exposed };
+inline constexpr int stream_count = 7;
+inline constexpr std::array<std::string_view, stream_count> stream_names = {"compute", "tp",   "cp",     "pp",
+                                                                            "dp",      "host", "exposed"};
 constexpr std::string_view stream_name(Stream stream) { return stream_names[static_cast<size_t>(stream)]; }
 
 // Whether a span is one end of a message between ranks; both ends carry the same message id.

@@ -37,7 +37,18 @@ void for_each_field(M& m, const Visit& visit) {
     visit("tokens_per_second", m.tokens_per_second);
     visit("tflops", m.tflops);
     visit("mfu", m.mfu);
+    visit("mfu_causal", m.mfu_causal);
     visit("eta_seconds", m.eta_seconds);
+    visit("skipped", m.skipped);
+    visit("trouble", m.trouble);
+  } else if constexpr (std::is_same_v<Message, MatrixPeak>) {
+    visit("flops", m.flops);
+    visit("cores", m.cores);
+  } else if constexpr (std::is_same_v<Message, WaitMessage>) {
+    visit("rank", m.rank);
+    visit("step", m.step);
+    visit("exposed", m.waits.exposed);
+    visit("under_way", m.waits.under_way);
   } else if constexpr (std::is_same_v<Message, EvaluationMessage>) {
     visit("step", m.step);
     visit("loss", m.loss);
@@ -52,13 +63,16 @@ void for_each_field(M& m, const Visit& visit) {
 }
 
 constexpr const char* kind_name(const ReadyMessage*) { return "ready"; }
+constexpr const char* kind_name(const MatrixPeak*) { return "matrix_peak"; }
 constexpr const char* kind_name(const StepRecord*) { return "step"; }
+constexpr const char* kind_name(const WaitMessage*) { return "waits"; }
 constexpr const char* kind_name(const EvaluationMessage*) { return "evaluation"; }
 constexpr const char* kind_name(const FinalMessage*) { return "final"; }
 constexpr const char* kind_name(const ErrorMessage*) { return "error"; }
 
 Json to_json(int64_t value) { return value; }
 Json to_json(int value) { return value; }
+Json to_json(bool value) { return value; }
 Json to_json(const std::string& value) { return value; }
 Json to_json(double value) {
   if (std::isnan(value)) return "nan";
@@ -67,6 +81,9 @@ Json to_json(double value) {
 }
 Json to_json(const std::array<uint64_t, 2>& words) {
   return Json::array({fmt::format("{:016x}", words[0]), fmt::format("{:016x}", words[1])});
+}
+Json to_json(const ExposedSeconds& s) {  // tp, cp, pp, dp
+  return Json::array({to_json(s.tp), to_json(s.cp), to_json(s.pp), to_json(s.dp)});
 }
 
 template <typename Integer>
@@ -86,6 +103,11 @@ bool integer_from_json(const Json& json, Integer& value) {
 
 bool from_json(const Json& json, int64_t& value) { return integer_from_json(json, value); }
 bool from_json(const Json& json, int& value) { return integer_from_json(json, value); }
+bool from_json(const Json& json, bool& value) {
+  if (!json.is_boolean()) return false;
+  value = json.get<bool>();
+  return true;
+}
 bool from_json(const Json& json, std::string& value) {
   if (!json.is_string()) return false;
   value = json.get<std::string>();
@@ -113,6 +135,11 @@ bool from_json(const Json& json, std::array<uint64_t, 2>& words) {
     if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size()) return false;
   }
   return true;
+}
+
+bool from_json(const Json& json, ExposedSeconds& s) {
+  return json.is_array() && json.size() == 4 && from_json(json[0], s.tp) && from_json(json[1], s.cp) &&
+         from_json(json[2], s.pp) && from_json(json[3], s.dp);
 }
 
 [[noreturn]] void fail(std::string_view line, std::string_view why) {
@@ -166,10 +193,12 @@ std::string hash_text(const std::array<uint64_t, 2>& hash) {
 std::string encode(const WorkerMessage& message) {
   std::string line = encode_whole(message);
   if (line.size() <= max_message_bytes) return line;
-  // Only an error's text has no bound. A byte of it may take six in JSON ("\u001f").
-  ErrorMessage shorter = std::get<ErrorMessage>(message);
-  shorter.text.resize((max_message_bytes - 100) / 6);
-  shorter.text += cut_mark;
+  // Only the texts of errors and troubles have no bound. A byte of one may take six in JSON ("\u001f").
+  WorkerMessage shorter = message;
+  auto* step = std::get_if<StepRecord>(&shorter);
+  std::string& text = step != nullptr ? step->trouble : std::get<ErrorMessage>(shorter).text;
+  text.resize((max_message_bytes - 1000) / 6);
+  text += cut_mark;
   return encode_whole(shorter);
 }
 

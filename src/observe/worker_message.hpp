@@ -17,6 +17,12 @@ namespace lockstep::observe {
 struct ReadyMessage {  // set up, about to take the first step
   int rank = 0;
 };
+// What a worker's step waited for; every rank sends one after each step, before rank 0's of the next.
+struct WaitMessage {
+  int rank = 0;
+  int64_t step = 0;
+  StepWaits waits;
+};
 struct EvaluationMessage {
   int64_t step = 0;  // steps done
   double loss = 0;   // nats a token over the whole held-out part
@@ -30,14 +36,16 @@ struct ErrorMessage {
   int rank = 0;
   std::string text;
 };
-using WorkerMessage = std::variant<ReadyMessage, StepRecord, EvaluationMessage, FinalMessage, ErrorMessage>;
+// A StepRecord travels without its `waits`, which the launcher makes of all ranks' WaitMessages.
+using WorkerMessage = std::variant<ReadyMessage, MatrixPeak, StepRecord, WaitMessage, EvaluationMessage,
+                                   FinalMessage, ErrorMessage>;
 
 std::string hash_text(const std::array<uint64_t, 2>& hash);  // 32 hex digits
 
 inline constexpr size_t max_message_bytes = 64 * 1024;
 
-// One line with its line feed, at most max_message_bytes: a longer error text is cut there and ends in
-// " [cut]". Bytes of a text that are not valid UTF-8 become U+FFFD.
+// One line with its line feed, at most max_message_bytes: the longer text of an error or of a skipped step is
+// cut and ends in " [cut]". Bytes of a text that are not valid UTF-8 become U+FFFD.
 std::string encode(const WorkerMessage& message);
 
 // The reverse, without the line feed. RunError quotes a line that is not a message, or has a key missing,

@@ -85,6 +85,43 @@ TEST(ChromeTrace, ProcessesThreadsAndSpans) {
   EXPECT_EQ(counters[0].at("args").at("peak"), 0.1);
 }
 
+TEST(ChromeTrace, WhatWasExposedStandsUnderComputeAndAsACounter) {
+  const TemporaryFolder folder;
+  SpanFile file;
+  file.rank = 2;
+  file.names = {"op"};
+  for (int32_t step = 5; step <= 7; ++step) {
+    for (const Stream stream : {Stream::compute, Stream::tp, Stream::host, Stream::exposed})
+      file.spans.push_back(
+          {.start_ns = step * 1000, .end_ns = step * 1000 + 500, .step = step, .stream = stream});
+  }
+  ChromeTraceWriter writer(folder / "t.json");
+  write_spans(writer, file);
+  write_exposed(writer, file, {{5, {.tp = 0.25, .dp = 0.5}}, {6, {.cp = 1, .pp = 2}}, {9, {.tp = 7}}});
+  writer.close();
+  const Json trace = parse(folder / "t.json");
+  std::map<int, std::string> order, names;
+  for (const Json& event : events_of(trace, "M")) {
+    if (event.at("name") == "thread_name") names[event.at("tid")] = event.at("args").at("name");
+  }
+  for (const Json& event : events_of(trace, "M")) {
+    if (event.at("name") == "thread_sort_index")
+      order[event.at("args").at("sort_index")] = names.at(event.at("tid"));
+  }
+  std::string shown;
+  for (const auto& [index, name] : order) shown += name + " ";
+  EXPECT_EQ(shown, "compute exposed tp host ");
+
+  const std::vector<Json> counters = events_of(trace, "C");
+  ASSERT_EQ(counters.size(), 3u);
+  EXPECT_EQ(counters[0].at("ts"), 5.0);
+  EXPECT_EQ(counters[0].at("pid"), 3);
+  EXPECT_EQ(counters[0].at("args"), Json::parse(R"({"tp":250,"cp":0,"pp":0,"dp":500})"));
+  EXPECT_EQ(counters[1].at("args"), Json::parse(R"({"tp":0,"cp":1000,"pp":2000,"dp":0})"));
+  EXPECT_EQ(counters[2].at("ts"), 6.5) << "over with the last step that has one";
+  EXPECT_EQ(counters[2].at("args"), Json::parse(R"({"tp":0,"cp":0,"pp":0,"dp":0})"));
+}
+
 TEST(ChromeTrace, FlowsJoinBothEndsOfAMessage) {
   const TemporaryFolder folder;
   const uint64_t id = (uint64_t{1} << 60) + 1;  // beyond what a double holds

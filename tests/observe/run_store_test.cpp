@@ -80,6 +80,8 @@ TEST(RunStore, OthersCanReadItWhileItIsOpen) {
           "FROM steps ORDER BY step"),
       (std::vector<std::string>{"1|5.5|0.5|0.001|2048|0.25|8192.0|0.125|0.5|1048576",
                                 "2|NULL|0.5|0.001|2048|0.25|8192.0|0.125|0.5|1048576"}));
+  EXPECT_EQ(other.run("SELECT mfu_causal, skipped, exposed_tp, under_way_dp FROM steps WHERE step = 1"),
+            std::vector<std::string>{"0.0|0|NULL|NULL"});
   EXPECT_EQ(other.run("SELECT time, kind, rank, text FROM events"),
             std::vector<std::string>{"12.5|error|3|it's \"gone\"\n日本"});
   EXPECT_EQ(other.run("SELECT key, value FROM meta"), std::vector<std::string>{"name|small"});
@@ -125,6 +127,54 @@ TEST(RunStore, ReadsBackExactly) {
     RC_ASSERT(store.meta(text) == std::optional(text + "!"));
     RC_ASSERT(!store.meta(text + "\x7F"));
   }));
+}
+
+TEST(RunStore, WaitsOfEveryRankAndTheirMean) {
+  const TemporaryFolder folder;
+  RunStore store = RunStore::create(folder / "run.db");
+  StepRecord record = step(7, 4);
+  record.skipped = true;
+  record.mfu_causal = 0.25;
+  record.waits = StepWaits{{.tp = 1, .cp = 2, .pp = 3, .dp = 4}, {.tp = 5, .cp = 6, .pp = 7, .dp = 8}};
+  const std::vector<WaitMessage> ranks = {{0, 7, *record.waits}, {5, 7, {{.dp = 9}, {.pp = 10}}}};
+  store.append_step(record, ranks);
+  store.append_step(step(8, 4), {{3, 8, *record.waits}});  // the others' never came
+  OtherProgram other(folder / "run.db");
+  EXPECT_EQ(other.run("SELECT skipped, mfu_causal, exposed_tp, exposed_cp, exposed_pp, exposed_dp, "
+                      "under_way_tp, under_way_cp, under_way_pp, under_way_dp FROM steps"),
+            (std::vector<std::string>{"1|0.25|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0",
+                                      "0|0.0|NULL|NULL|NULL|NULL|NULL|NULL|NULL|NULL"}));
+  EXPECT_EQ(
+      other.run("SELECT * FROM waits"),
+      (std::vector<std::string>{"7|0|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0", "7|5|0.0|0.0|0.0|9.0|0.0|0.0|10.0|0.0",
+                                "8|3|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0"}));
+  const std::vector<StepRecord> steps = store.steps();
+  EXPECT_TRUE(steps[0].skipped);
+  EXPECT_EQ(steps[0].mfu_causal, 0.25);
+  EXPECT_EQ(steps[0].waits, record.waits);
+  EXPECT_EQ(steps[1].waits, std::nullopt);
+  const std::vector<WaitMessage> back = store.waits(7);
+  ASSERT_EQ(back.size(), 2u);
+  EXPECT_EQ(back[1].rank, 5);
+  EXPECT_EQ(back[1].waits, ranks[1].waits);
+  EXPECT_TRUE(store.waits(6).empty());
+
+  store.append_step(step(7, 3), {ranks[0]});  // again, with fewer ranks
+  EXPECT_EQ(store.waits(7).size(), 1u);
+}
+
+TEST(RunStore, EvaluationsHaveTheirTable) {
+  const TemporaryFolder folder;
+  RunStore store = RunStore::create(folder / "run.db");
+  for (const int64_t number : {200, 100}) store.append_evaluation({number, 1.5, 4096});
+  store.append_evaluation({100, std::numeric_limits<double>::quiet_NaN(), 4096});  // replaces
+  EXPECT_EQ(OtherProgram(folder / "run.db").run("SELECT step, loss, tokens FROM evaluations"),
+            (std::vector<std::string>{"100|NULL|4096", "200|1.5|4096"}));
+  const std::vector<EvaluationMessage> evaluations = store.evaluations();
+  ASSERT_EQ(evaluations.size(), 2u);
+  EXPECT_EQ(evaluations[0].step, 100);
+  EXPECT_TRUE(std::isnan(evaluations[0].loss));
+  EXPECT_EQ(evaluations[1].tokens, 4096);
 }
 
 TEST(RunStore, AStepWrittenAgainReplaces) {
@@ -202,6 +252,11 @@ TEST(RunStore, MisuseIsRefused) {
             std::string::npos);
   { OtherProgram(folder / "other.db").run("CREATE TABLE t(x)"); }
   EXPECT_NE(message_of<RunError>([&] { RunStore::open(folder / "other.db"); }).find("not a run store"),
+            std::string::npos);
+  { OtherProgram(folder / "run.db").run("PRAGMA user_version = 1"); }
+  EXPECT_NE(message_of<RunError>([&] {
+              RunStore::open(folder / "run.db");
+            }).find("its schema is version 1, this build reads 2"),
             std::string::npos);
   { OtherProgram(folder / "run.db").run("PRAGMA user_version = 99"); }
   EXPECT_NE(message_of<RunError>([&] { RunStore::open(folder / "run.db"); }).find("version 99"),

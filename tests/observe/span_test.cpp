@@ -153,7 +153,7 @@ TEST(SpanFile, HostileFieldsAreRefusedBySense) {
         Change{36, "\xFF\xFF\xFF\xFF", "name is too long"}, Change{8, "\xFF\xFF\xFF\xFF", "negative"},
         Change{first_span, huge, "ends before it starts"},
         Change{first_span + 32, std::string("\x02\0\0\0", 4), "name is not in the file"},
-        Change{first_span + 48, "\x06", "unknown stream"},
+        Change{first_span + 48, "\x07", "unknown stream"},
         Change{first_span + 49, "\x03", "unknown stream or message end"}}) {
     std::string hostile = body;
     hostile.replace(change.at, change.bytes.size(), change.bytes);

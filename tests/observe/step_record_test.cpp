@@ -29,6 +29,29 @@ TEST(StepLine, IsTheDocumentedOne) {
       "eta 0:03:12");
 }
 
+TEST(StepLine, EndsWithWhatWasExposedByAxis) {
+  StepRecord record = example();
+  record.seconds = 0.5;
+  record.waits = StepWaits{{.tp = 0.04, .pp = 0.02, .dp = 0.011}, {.tp = 0.04, .pp = 0.2, .dp = 0.1}};
+  const std::string line = step_line(record);
+  EXPECT_TRUE(line.ends_with("eta 0:03:12  exposed 14% (tp 8 pp 4 dp 2)")) << line;
+  record.skipped = true;
+  EXPECT_TRUE(step_line(record).ends_with("dp 2)  skipped"));
+  // A single worker has nothing to wait for, and a step whose waits never came has none to show.
+  record.waits = StepWaits{};
+  EXPECT_TRUE(step_line(record).ends_with("eta 0:03:12  skipped"));
+  record.waits.reset();
+  EXPECT_TRUE(step_line(record).ends_with("eta 0:03:12  skipped"));
+}
+
+TEST(Waits, TheirMeanIsOverRanks) {
+  EXPECT_EQ(mean_waits({}), std::nullopt);
+  const StepWaits one{{.tp = 1, .dp = 3}, {.pp = 8}}, other{{.tp = 3, .cp = 2}, {.pp = 0}};
+  EXPECT_EQ(mean_waits({one, other}), (StepWaits{{.tp = 2, .cp = 1, .dp = 1.5}, {.pp = 4}}));
+  EXPECT_EQ(one.exposed.total(), 4);
+  EXPECT_EQ(exposed_text(one.exposed, 0), "") << "no share of nothing";
+}
+
 TEST(StepLine, BadNumbersShow) {
   StepRecord record = example();
   record.loss = std::numeric_limits<double>::quiet_NaN();

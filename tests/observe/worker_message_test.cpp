@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -48,15 +49,37 @@ TEST(WorkerMessage, StepsComeBackExactly) {
     StepRecord r;
     for (int64_t* field : {&r.step, &r.steps, &r.tokens, &r.memory_bytes})
       *field = *rc::gen::arbitrary<int64_t>();
-    const auto doubles = {&r.loss,   &r.grad_norm, &r.lr,         &r.seconds, &r.tokens_per_second,
-                          &r.tflops, &r.mfu,       &r.eta_seconds};
+    const auto doubles = {&r.loss,   &r.grad_norm, &r.lr,          &r.seconds,   &r.tokens_per_second,
+                          &r.tflops, &r.mfu,       &r.eta_seconds, &r.mfu_causal};
     for (double* field : doubles) *field = *any_double();
+    r.skipped = *rc::gen::arbitrary<bool>();
+    r.trouble = *rc::gen::container<std::string>(rc::gen::inRange<char>(0, 127));
     const StepRecord back = through(r);
+    RC_ASSERT(back.skipped == r.skipped && back.trouble == r.trouble && same(back.mfu_causal, r.mfu_causal));
     RC_ASSERT(back.step == r.step && back.steps == r.steps && back.tokens == r.tokens);
     RC_ASSERT(back.memory_bytes == r.memory_bytes);
     RC_ASSERT(same(back.loss, r.loss) && same(back.grad_norm, r.grad_norm) && same(back.lr, r.lr));
     RC_ASSERT(same(back.seconds, r.seconds) && same(back.tokens_per_second, r.tokens_per_second));
     RC_ASSERT(same(back.tflops, r.tflops) && same(back.mfu, r.mfu) && same(back.eta_seconds, r.eta_seconds));
+  }));
+}
+
+TEST(WorkerMessage, WaitsAndTheMatrixPeakComeBackExactly) {
+  EXPECT_TRUE(rc::check("eight doubles and a place", [](int rank, int64_t step) {
+    WaitMessage m{rank, step, {}};
+    ExposedSeconds& e = m.waits.exposed;
+    ExposedSeconds& u = m.waits.under_way;
+    const auto fields = {&e.tp, &e.cp, &e.pp, &e.dp, &u.tp, &u.cp, &u.pp, &u.dp};
+    for (double* field : fields) *field = *any_double();
+    const WaitMessage back = through(m);
+    RC_ASSERT(back.rank == rank && back.step == step);
+    const ExposedSeconds& be = back.waits.exposed;
+    const ExposedSeconds& bu = back.waits.under_way;
+    const auto got = {be.tp, be.cp, be.pp, be.dp, bu.tp, bu.cp, bu.pp, bu.dp};
+    RC_ASSERT(
+        std::equal(got.begin(), got.end(), fields.begin(), [](double a, double* b) { return same(a, *b); }));
+    const MatrixPeak peak = through(MatrixPeak{e.tp, rank});
+    RC_ASSERT(same(peak.flops, e.tp) && peak.cores == rank);
   }));
 }
 
@@ -102,6 +125,11 @@ TEST(WorkerMessage, LongAndBrokenTextsStillArrive) {
     const auto back = std::get<ErrorMessage>(decode(without_line_feed(line)));
     EXPECT_TRUE(back.text.ends_with(" [cut]"));
     EXPECT_GT(back.text.size(), 10000u);
+    StepRecord step;
+    step.trouble = text;
+    const std::string step_text = encode(step);
+    EXPECT_LE(step_text.size(), max_message_bytes);
+    EXPECT_TRUE(std::get<StepRecord>(decode(without_line_feed(step_text))).trouble.ends_with(" [cut]"));
   }
   EXPECT_EQ(through(ErrorMessage{0, "a\xFFz"}).text, "a\uFFFDz");
 }
@@ -125,6 +153,9 @@ TEST(WorkerMessage, OtherLinesAreRefused) {
         R"({"kind":"evaluation","step":18446744073709551615,"loss":1,"tokens":1})",
         R"({"kind":"evaluation","step":1,"loss":"nul","tokens":1})",
         R"({"kind":"evaluation","step":1,"loss":null,"tokens":1})",
+        R"({"kind":"waits","rank":0,"step":1,"exposed":[1,2,3,4],"under_way":[1,2,3]})",
+        R"({"kind":"waits","rank":0,"step":1,"exposed":[1,2,3,4],"under_way":[1,2,3,true]})",
+        R"({"kind":"matrix_peak","flops":1,"cores":1.5})",
         R"({"kind":"final","weights_hash":["0"],"eval_loss":1})",
         R"({"kind":"final","weights_hash":["0000000000000abc","fffffffffffffff"],"eval_loss":1})",
         R"({"kind":"final","weights_hash":["0000000000000abc","fffffffffffffffg"],"eval_loss":1})",
