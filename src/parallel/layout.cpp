@@ -1,32 +1,25 @@
 #include "parallel/layout.hpp"
 
+#include <algorithm>
+#include <bit>
+
+#include "parallel/layer_split.hpp"
+
 namespace lockstep::parallel {
 
-namespace {
-
-std::vector<model::ChunkContent> cut_layers(const config::RunFile& run) {
-  const config::ParallelConfig& p = run.parallel;
-  const int64_t chunks = p.pp * p.virtual_stages;
-  const int64_t each = (run.model.layers + p.first_stage_less_layers + p.last_stage_less_layers) / chunks;
-  std::vector<model::ChunkContent> out;
-  int64_t next = 0;
-  for (int64_t c = 0; c < chunks; ++c) {
-    int64_t layers = each;
-    if (c == 0) layers -= p.first_stage_less_layers;
-    if (c == chunks - 1) layers -= p.last_stage_less_layers;
-    out.push_back({next, layers, c == 0, c == chunks - 1});
-    next += layers;
-  }
-  return out;
+Segment make_segment(int64_t elements, int64_t ranks) {
+  constexpr int64_t least = 64, most_blocks = 65536;
+  const auto wanted = static_cast<uint64_t>(std::max<int64_t>((elements + most_blocks - 1) / most_blocks, 1));
+  Segment segment{elements, 0, ranks, std::max(least, static_cast<int64_t>(std::bit_ceil(wanted)))};
+  segment.shard = (segment.blocks() + ranks - 1) / ranks * segment.block;
+  return segment;
 }
-
-}  // namespace
 
 Layout::Layout(const config::RunFile& run)
     : run_(run),
-      mesh_(run.parallel),
+      mesh_(run),
       layers_{model::shard_shape(run), model::recompute_of(run.parallel)},
-      chunks_(cut_layers(run)) {}
+      chunks_(split_layers(run)) {}
 
 const model::ChunkContent& Layout::chunk(int stage, int chunk) const {
   return chunks_[static_cast<size_t>(chunk * stages() + stage)];
@@ -36,13 +29,32 @@ int64_t Layout::chunk_elements(int stage, int chunk_index) const {
   return model::local_parameter_count(run_.model, chunk(stage, chunk_index), run_.parallel.tp);
 }
 
-int64_t Layout::shard_elements(int stage, int chunk_index) const {
-  const int64_t dp = run_.parallel.dp;
-  return (chunk_elements(stage, chunk_index) + dp - 1) / dp;
+bool Layout::has_tied_copy(int stage, int chunk_index) const {
+  return model::tied_parameter_count(run_.model, chunk(stage, chunk_index), run_.parallel.tp) > 0;
+}
+
+std::vector<Segment> Layout::segments(int stage, int chunk_index) const {
+  const int64_t ranks = mesh_.size(Axis::dp_cp);
+  const int64_t tied = model::tied_parameter_count(run_.model, chunk(stage, chunk_index), run_.parallel.tp);
+  std::vector<Segment> segments;
+  for (const int64_t elements : {chunk_elements(stage, chunk_index) - tied, tied}) {
+    if (elements > 0) segments.push_back(make_segment(elements, ranks));
+  }
+  return segments;
 }
 
 int64_t Layout::padded_chunk_elements(int stage, int chunk_index) const {
-  return shard_elements(stage, chunk_index) * run_.parallel.dp;
+  int64_t elements = 0;
+  for (const Segment& segment : segments(stage, chunk_index)) elements += segment.padded();
+  return elements;
+}
+
+int64_t Layout::state_elements(int stage, int chunk_index) const {
+  int64_t elements = 0;
+  for (const Segment& segment : segments(stage, chunk_index)) {
+    elements += zero() == 0 ? segment.padded() : segment.shard;
+  }
+  return elements;
 }
 
 Schedule Layout::schedule() const {

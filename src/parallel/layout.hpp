@@ -10,6 +10,21 @@
 
 namespace lockstep::parallel {
 
+// A part of a flat buffer that is sharded by itself.
+struct Segment {
+  int64_t elements = 0;  // of parameters; padding follows
+  int64_t shard = 0;     // elements of one rank's share, whole blocks
+  int64_t ranks = 1;     // that share it
+  // Sums over gradients are taken block by block, so that no cut into shards changes them.
+  int64_t block = 1;
+
+  int64_t padded() const { return shard * ranks; }
+  int64_t blocks() const { return (elements + block - 1) / block; }
+};
+
+// At most 65,536 blocks, and at least 64 elements each.
+Segment make_segment(int64_t elements, int64_t ranks);
+
 class Layout {
  public:
   // `run` has passed config's rules.
@@ -29,11 +44,34 @@ class Layout {
   const model::LayerProgram& layers() const { return layers_; }
   const model::ShardShape& shape() const { return layers_.shape; }
 
-  // Elements of a chunk on one tensor-parallel rank, and the same rounded up so that dp shards are equal: the
-  // flat buffers of parameters and gradients have this length, the rest stays zero.
-  int64_t chunk_elements(int stage, int chunk) const;
-  int64_t padded_chunk_elements(int stage, int chunk) const;
-  int64_t shard_elements(int stage, int chunk) const;
+  // A chunk's parameters lie in one flat buffer of at most two segments, one after another: all but a tied
+  // embedding whose other copy another stage holds, and that; none for a chunk without parameters. Each
+  // segment is cut into equal shards, one for each rank of dp_cp.
+  std::vector<Segment> segments(int stage, int chunk) const;
+  int64_t chunk_elements(int stage, int chunk) const;  // on one tensor-parallel rank
+  int64_t padded_chunk_elements(int stage,
+                                int chunk) const;  // length of the flat buffer; the rest stays zero
+  // Elements whose reduced gradient, master weight and moments a rank holds: its shards, or with zero = 0
+  // all.
+  int64_t state_elements(int stage, int chunk) const;
+
+  int zero() const { return static_cast<int>(run_.parallel.zero); }
+  int rounds() const { return static_cast<int>(run_.parallel.rounds()); }
+  // Micro-batches of one logical replica; micro_batches() is that for all that a worker computes.
+  int replica_micro_batches() const { return static_cast<int>(run_.replica_micro_batches()); }
+  // Whether gradients are scattered at every micro-batch instead of once for each chunk and round.
+  bool scatters_every_micro_batch() const {
+    return run_.parallel.gradient_scatter == config::GradientScatter::micro_batch;
+  }
+  // Whether a chunk's buffer of unreduced gradients lives through the whole step; else from a backward to the
+  // end of its reduction.
+  bool gradients_persist() const { return zero() <= 1 && rounds() == 1; }
+  // Whether reduced gradients are added to what was reduced before, replicas in ascending order whatever dp.
+  bool accumulates_reductions() const {
+    return run_.parallel.logical_replicas() > 1 || scatters_every_micro_batch();
+  }
+  // Whether this chunk holds a tied embedding of which another stage has the other copy.
+  bool has_tied_copy(int stage, int chunk) const;
 
   Schedule schedule() const;
 

@@ -11,13 +11,27 @@ namespace {
 struct Placed {
   double time;
   int is_pass;
-  int pass;         // 0 forward, 1 backward
+  int pass;         // the Pass
   int model_chunk;  // of the sender; with the micro-batch it makes the order total, the same on both ends
   int micro_batch;
   Action action;
 
   auto key() const { return std::make_tuple(time, is_pass, pass, model_chunk, micro_batch); }
 };
+
+ActionKind kind_of(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return ActionKind::forward;
+    case Pass::backward:
+      return ActionKind::backward;
+    case Pass::backward_input:
+      return ActionKind::backward_input;
+    case Pass::backward_weight:
+      return ActionKind::backward_weight;
+  }
+  return ActionKind::forward;
+}
 
 class Placement {
  public:
@@ -27,15 +41,16 @@ class Placement {
   void add(int rank, const Slot& slot, double start) {
     const bool forward = slot.pass == Pass::forward;
     const int chunk = s_.global_chunk(rank, slot.chunk);
-    const int pass = forward ? 0 : 1;
-    const ActionKind kind = forward ? ActionKind::forward : ActionKind::backward;
-    at(rank).push_back({start, 1, pass, chunk, slot.micro_batch, {kind, slot.chunk, slot.micro_batch}});
+    const int pass = static_cast<int>(slot.pass);
+    at(rank).push_back(
+        {start, 1, pass, chunk, slot.micro_batch, {kind_of(slot.pass), slot.chunk, slot.micro_batch}});
 
     const int next = forward ? chunk + 1 : chunk - 1;
-    if (next < 0 || next >= s_.chunks()) return;
+    if (slot.pass == Pass::backward_weight || next < 0 || next >= s_.chunks()) return;
     const int peer = next % s_.stages;
     const int peer_chunk = next / s_.stages;
-    const double end = start + (forward ? 1.0 : 2.0);
+    if (peer == rank) return;  // handed over in memory
+    const double end = start + (slot.pass == Pass::backward ? 2.0 : 1.0);
     const ActionKind send = forward ? ActionKind::send_forward : ActionKind::send_backward;
     const ActionKind receive = forward ? ActionKind::receive_forward : ActionKind::receive_backward;
     const int mb = slot.micro_batch;

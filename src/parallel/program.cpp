@@ -1,8 +1,10 @@
 #include "parallel/program.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "parallel/message_order.hpp"
+#include "parallel/step_ops.hpp"
 
 namespace lockstep::parallel {
 
@@ -10,124 +12,114 @@ namespace {
 
 using Kind = ActionKind;
 
-std::vector<int> last_backwards(const std::vector<Action>& passes, int virtual_stages) {
-  std::vector<int> last(static_cast<size_t>(virtual_stages), -1);
-  for (size_t i = 0; i < passes.size(); ++i) {
-    if (passes[i].kind == Kind::backward) last[static_cast<size_t>(passes[i].chunk)] = static_cast<int>(i);
+// A range of passes, by their place among a stage's passes, over which a chunk's parameters are gathered.
+struct Residency {
+  int chunk = 0;
+  int first = 0, last = 0;
+};
+
+// With reshard_after_forward (and in evaluations, where nothing follows) a chunk's parameters are freed when
+// its next pass is not one of the next two: gathering takes one pass, so nothing would be freed.
+std::vector<Residency> residencies(const Layout& layout, const std::vector<Action>& passes) {
+  constexpr int shortest_gap = 2;
+  const bool reshards = layout.run().parallel.reshard_after_forward;
+  std::vector<Residency> all;
+  std::map<int, size_t> open;  // by chunk, its newest
+  int place = 0;
+  for (const Action& action : passes) {
+    if (!is_pass(action.kind)) continue;
+    const auto found = open.find(action.chunk);
+    if (found != open.end() && (!reshards || place - all[found->second].last <= shortest_gap)) {
+      all[found->second].last = place;
+    } else {
+      open[action.chunk] = all.size();
+      all.push_back({action.chunk, place, place});
+    }
+    ++place;
   }
-  return last;
+  return all;
 }
 
-// A chunk's gradients are reduced right after its last backward; then norm, optimizer and gather.
-Program finish_step(const Layout& layout, int stage, const std::vector<Action>& passes) {
+// Puts unshards one pass ahead of use, and reshards after.
+std::vector<Action> with_parameters_gathered(const Layout& layout, const std::vector<Action>& passes) {
+  const std::vector<Residency> all = residencies(layout, passes);
+  std::vector<Action> out;
+  int place = 0;
+  const auto unshard = [&](int first_use) {
+    for (const Residency& r : all) {
+      if (r.first == first_use) out.push_back({Kind::unshard, r.chunk});
+    }
+  };
+  unshard(0);
+  for (const Action& action : passes) {
+    if (is_pass(action.kind)) unshard(place + 1);
+    out.push_back(action);
+    if (!is_pass(action.kind)) continue;
+    for (const Residency& r : all) {
+      if (r.last == place) out.push_back({Kind::reshard, r.chunk});
+    }
+    ++place;
+  }
+  return out;
+}
+
+// Whether a chunk's gradients are reduced after this micro-batch.
+bool is_reduced_after(const Layout& layout, int micro_batch) {
+  return layout.scatters_every_micro_batch() || (micro_batch + 1) % layout.replica_micro_batches() == 0;
+}
+
+void append_step_end(const Layout& layout, Program& program) {
+  const auto each_chunk = [&](auto f) {
+    for (int chunk = 0; chunk < layout.virtual_stages(); ++chunk) f(chunk);
+  };
+  const auto add = [&](Kind kind, int chunk = -1) { program.actions.push_back({kind, chunk}); };
+  if (layout.zero() == 0) each_chunk([&](int chunk) { add(Kind::gather_gradients, chunk); });
+  each_chunk([&](int chunk) {
+    if (layout.has_tied_copy(program.stage, chunk)) add(Kind::sum_tied_gradients, chunk);
+  });
+  add(Kind::gradient_norm);
+  each_chunk([&](int chunk) {
+    add(Kind::optimizer_step, chunk);
+    if (layout.zero() == 1 || layout.zero() == 2) add(Kind::gather_parameters, chunk);
+  });
+}
+
+Program training_program(const Layout& layout, int stage, std::vector<Action> passes) {
+  if (layout.zero() == 3) passes = with_parameters_gathered(layout, passes);
   Program program{stage, {{Kind::load_batch}}};
-  const std::vector<int> last = last_backwards(passes, layout.virtual_stages());
-  for (size_t i = 0; i < passes.size(); ++i) {
-    program.actions.push_back(passes[i]);
-    if (passes[i].kind == Kind::backward &&
-        last[static_cast<size_t>(passes[i].chunk)] == static_cast<int>(i)) {
-      program.actions.push_back({Kind::reduce_gradients, passes[i].chunk});
+  for (const Action& action : passes) {
+    program.actions.push_back(action);
+    if (ends_backward(action.kind) && is_reduced_after(layout, action.micro_batch)) {
+      program.actions.push_back({Kind::reduce_gradients, action.chunk, action.micro_batch});
     }
   }
-  program.actions.push_back({Kind::gradient_norm});
-  for (int chunk = 0; chunk < layout.virtual_stages(); ++chunk) {
-    program.actions.push_back({Kind::optimizer_step, chunk});
-    program.actions.push_back({Kind::gather_parameters, chunk});
-  }
+  append_step_end(layout, program);
   return program;
 }
-
-// Collects the ops that lie outside the layer program.
-class StepOps {
- public:
-  explicit StepOps(const Layout& layout) : layout_(layout), s_(layout.shape()) {}
-
-  void collective(const char* name, model::OpKind kind, Axis axis, model::Stream stream, int64_t bytes) {
-    if (layout_.mesh().size(axis) > 1) ops_.push_back({name, kind, axis, stream, bytes, 0, 0, 0, 0});
-  }
-  void memory(const char* name, int64_t bytes) {
-    ops_.push_back({name, model::OpKind::memory, Axis::none, model::Stream::compute, bytes, 0, 0, 0, 0});
-  }
-  void message(const char* name, model::OpKind kind) {
-    ops_.push_back({name, kind, Axis::pp, model::Stream::pp, model::boundary_bytes(s_), 0, 0, 0, 0});
-  }
-
-  void load_batch(int stage) {
-    const int64_t ids = (layout_.has_embedding(stage) ? 1 : 0) + (layout_.has_head(stage) ? 1 : 0);
-    if (ids == 0) return;
-    const int64_t bytes = ids * layout_.micro_batches() * s_.tokens * 8;
-    ops_.push_back({"load_batch", model::OpKind::host, Axis::none, model::Stream::host, bytes, 0, 0, 0, 0});
-  }
-
-  void reduce_gradients(int stage, int chunk) {
-    // With sequence parallel each rank saw only its tokens, so replicated weights have partial gradients.
-    if (s_.sequence_parallel) {
-      const int64_t replicated =
-          model::replicated_parameter_count(layout_.run().model, layout_.chunk(stage, chunk));
-      if (replicated > 0) {
-        collective("norm_gradient_all_reduce", model::OpKind::all_reduce, Axis::tp, model::Stream::tp,
-                   replicated * s_.gradient_bytes);
-      }
-    }
-    collective("gradient_reduce_scatter", model::OpKind::reduce_scatter, Axis::dp, model::Stream::dp,
-               layout_.padded_chunk_elements(stage, chunk) * s_.gradient_bytes);
-  }
-
-  // Two fp64 sums travel together: squares of the gradient, and the loss.
-  void sum_over_all(const char* name) {
-    constexpr int64_t bytes = 2 * 8;
-    collective(name, model::OpKind::all_reduce, Axis::dp, model::Stream::dp, bytes);
-    collective(name, model::OpKind::all_reduce, Axis::tp, model::Stream::tp, bytes);
-    collective(name, model::OpKind::all_reduce, Axis::pp, model::Stream::pp, bytes);
-  }
-
-  void gradient_norm(int stage) {
-    int64_t elements = 0;
-    for (int c = 0; c < layout_.virtual_stages(); ++c) elements += layout_.shard_elements(stage, c);
-    memory("gradient_norm", elements * s_.gradient_bytes);
-    sum_over_all("norm_all_reduce");
-  }
-
-  // AdamW reads the gradient, reads and writes master weight and two moments, writes the compute weight.
-  void optimizer_step(int stage, int chunk) {
-    const int64_t each = s_.gradient_bytes + 6 * s_.gradient_bytes + s_.element_bytes;
-    memory("adamw", layout_.shard_elements(stage, chunk) * each);
-  }
-
-  void gather_parameters(int stage, int chunk) {
-    collective("parameter_all_gather", model::OpKind::all_gather, Axis::dp, model::Stream::dp,
-               layout_.padded_chunk_elements(stage, chunk) * s_.element_bytes);
-  }
-
-  std::vector<model::Op> take() { return std::move(ops_); }
-
- private:
-  const Layout& layout_;
-  const model::ShardShape& s_;
-  std::vector<model::Op> ops_;
-};
 
 }  // namespace
 
 std::vector<Program> build_step_programs(const Layout& layout) {
-  const auto passes = passes_with_messages(layout.schedule());
+  auto passes = passes_with_messages(layout.schedule());
   std::vector<Program> programs;
   for (int stage = 0; stage < layout.stages(); ++stage) {
-    programs.push_back(finish_step(layout, stage, passes[static_cast<size_t>(stage)]));
+    programs.push_back(training_program(layout, stage, std::move(passes[static_cast<size_t>(stage)])));
   }
   return programs;
 }
 
 std::vector<Program> build_evaluation_programs(const Layout& layout, int micro_batches) {
-  Schedule schedule =
-      build_schedule(config::ScheduleKind::gpipe, layout.stages(), layout.virtual_stages(), micro_batches);
+  const auto kind =
+      layout.virtual_stages() > 1 ? config::ScheduleKind::interleaved : config::ScheduleKind::gpipe;
+  Schedule schedule = build_schedule(kind, layout.stages(), layout.virtual_stages(), micro_batches);
   for (auto& slots : schedule.ranks) {
-    std::erase_if(slots, [](const Slot& slot) { return slot.pass == Pass::backward; });
+    std::erase_if(slots, [](const Slot& slot) { return slot.pass != Pass::forward; });
   }
-  const auto passes = passes_with_messages(schedule);
+  auto passes = passes_with_messages(schedule);
   std::vector<Program> programs;
   for (int stage = 0; stage < layout.stages(); ++stage) {
-    Program program{stage, passes[static_cast<size_t>(stage)]};
+    std::vector<Action>& own = passes[static_cast<size_t>(stage)];
+    Program program{stage, layout.zero() == 3 ? with_parameters_gathered(layout, own) : std::move(own)};
     program.actions.push_back({Kind::evaluation_loss});
     programs.push_back(std::move(program));
   }
@@ -135,41 +127,50 @@ std::vector<Program> build_evaluation_programs(const Layout& layout, int micro_b
 }
 
 std::vector<model::Op> action_ops(const Layout& layout, int stage, const Action& action) {
-  StepOps ops(layout);
+  StepOps ops(layout, stage);
   switch (action.kind) {
     case Kind::load_batch:
-      ops.load_batch(stage);
+      ops.load_batch();
+      break;
+    case Kind::unshard:
+    case Kind::gather_parameters:
+      ops.gather_parameters(action.chunk);
+      break;
+    case Kind::reshard:
       break;
     case Kind::forward:
       return layout.layers().chunk_forward(layout.chunk(stage, action.chunk));
     case Kind::backward:
       return layout.layers().chunk_backward(layout.chunk(stage, action.chunk));
+    case Kind::backward_input:
+      return layout.layers().chunk_backward_input(layout.chunk(stage, action.chunk));
+    case Kind::backward_weight:
+      return layout.layers().chunk_backward_weight(layout.chunk(stage, action.chunk));
     case Kind::receive_forward:
-      ops.message("receive_forward", model::OpKind::receive);
+    case Kind::receive_backward:
+      ops.message(to_string(action.kind), model::OpKind::receive);
       break;
     case Kind::send_forward:
-      ops.message("send_forward", model::OpKind::send);
-      break;
-    case Kind::receive_backward:
-      ops.message("receive_backward", model::OpKind::receive);
-      break;
     case Kind::send_backward:
-      ops.message("send_backward", model::OpKind::send);
+      ops.message(to_string(action.kind), model::OpKind::send);
       break;
     case Kind::reduce_gradients:
-      ops.reduce_gradients(stage, action.chunk);
+      ops.reduce_gradients(action.chunk);
+      break;
+    case Kind::gather_gradients:
+      ops.gather_gradients(action.chunk);
+      break;
+    case Kind::sum_tied_gradients:
+      ops.sum_tied_gradients(action.chunk);
       break;
     case Kind::gradient_norm:
-      ops.gradient_norm(stage);
+      ops.gradient_norm();
       break;
     case Kind::optimizer_step:
-      ops.optimizer_step(stage, action.chunk);
-      break;
-    case Kind::gather_parameters:
-      ops.gather_parameters(stage, action.chunk);
+      ops.optimizer_step(action.chunk);
       break;
     case Kind::evaluation_loss:
-      ops.sum_over_all("loss_all_reduce");
+      ops.evaluation_loss();
       break;
   }
   return ops.take();
@@ -179,6 +180,10 @@ const char* to_string(ActionKind kind) {
   switch (kind) {
     case Kind::load_batch:
       return "load_batch";
+    case Kind::unshard:
+      return "unshard";
+    case Kind::reshard:
+      return "reshard";
     case Kind::receive_forward:
       return "receive_forward";
     case Kind::forward:
@@ -189,10 +194,18 @@ const char* to_string(ActionKind kind) {
       return "receive_backward";
     case Kind::backward:
       return "backward";
+    case Kind::backward_input:
+      return "backward_input";
+    case Kind::backward_weight:
+      return "backward_weight";
     case Kind::send_backward:
       return "send_backward";
     case Kind::reduce_gradients:
       return "reduce_gradients";
+    case Kind::gather_gradients:
+      return "gather_gradients";
+    case Kind::sum_tied_gradients:
+      return "sum_tied_gradients";
     case Kind::gradient_norm:
       return "gradient_norm";
     case Kind::optimizer_step:

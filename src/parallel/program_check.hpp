@@ -12,10 +12,10 @@ struct ProgramReport {
   std::vector<int> peak_live;  // by stage: most chunk x micro-batch activations held at once
 };
 
-// Throws RunError that names the stage and action when a micro-batch is missing or done twice, a pass lacks
-// its input, activations are not freed, one of batch, reduce, norm, optimizer and gather is missing, done
-// twice or before what it needs, or the programs deadlock.
-ProgramReport check_step_programs(const std::vector<Program>& programs, int virtual_stages,
-                                  int micro_batches);
+// `programs`: one a stage. Throws RunError that names the stage and action when a micro-batch is missing or
+// done twice, a pass lacks its input or its parameters, activations or gathered parameters are not freed, a
+// reduction holds other micro-batches than the layout's rounds say, one of batch, reductions, norm, optimizer
+// and gathers is missing, done twice or before what it needs, or the programs deadlock.
+ProgramReport check_step_programs(const Layout& layout, const std::vector<Program>& programs);
 
 }  // namespace lockstep::parallel

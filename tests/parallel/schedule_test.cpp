@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.hpp"
 
@@ -11,13 +12,13 @@ namespace {
 
 using config::ScheduleKind;
 
-// Time from the first start to the last end, forwards 1 and backwards 2.
+// Time from the first start to the last end, forwards 1 and backwards 2 (their halves 1 each).
 double makespan(const Schedule& schedule) {
   const auto starts = slot_starts(schedule);
   double end = 0;
   for (size_t r = 0; r < starts.size(); ++r) {
     for (size_t i = 0; i < starts[r].size(); ++i) {
-      end = std::max(end, starts[r][i] + (schedule.ranks[r][i].pass == Pass::forward ? 1.0 : 2.0));
+      end = std::max(end, starts[r][i] + (schedule.ranks[r][i].pass == Pass::backward ? 2.0 : 1.0));
     }
   }
   return end;
@@ -67,27 +68,50 @@ TEST(Schedule, PeakOfLiveActivations) {
   }
 }
 
+// Qi et al., arXiv:2401.10241, table 1 and section 2.2: with equal passes the bubble of H1 is a third of
+// 1F1B's, (p-1)(F + B - W), and no rank holds more than 1F1B's first one.
+TEST(Schedule, ZeroBubbleH1HasAThirdOfTheBubble) {
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = p; m <= 3 * p + 2; ++m) {
+      const Schedule s = build_schedule(ScheduleKind::zero_bubble_h1, p, 1, m);
+      EXPECT_DOUBLE_EQ(makespan(s) - 3.0 * m, p - 1) << p << " " << m;
+      for (int r = 0; r < p; ++r) EXPECT_LE(peak_live(s, r), p);
+    }
+  }
+}
+
+TEST(Schedule, OneRankTakesAMicroBatchThroughAllItsChunks) {
+  const Schedule s = build_schedule(ScheduleKind::interleaved, 1, 3, 5);
+  EXPECT_DOUBLE_EQ(makespan(s), 3.0 * 3 * 5);
+  EXPECT_EQ(peak_live(s, 0), 3);
+}
+
+void expect_every_pass_in_order(const Schedule& s) {
+  for (const auto& slots : s.ranks) {
+    for (int chunk = 0; chunk < s.virtual_stages; ++chunk) {
+      std::array<int, 4> done{};
+      for (const Slot& slot : slots) {
+        // Gradients are summed in the order of micro-batches, whatever the layout.
+        if (slot.chunk == chunk) {
+          EXPECT_EQ(slot.micro_batch, done[static_cast<size_t>(slot.pass)]++);
+        }
+      }
+      EXPECT_EQ(done[0], s.micro_batches);
+      EXPECT_EQ(done[1] + done[2], s.micro_batches);
+      EXPECT_EQ(done[2], done[3]);
+    }
+  }
+}
+
 TEST(Schedule, EveryCountOfMicroBatchesRunsAndKeepsTheirOrder) {
-  for (const ScheduleKind kind :
-       {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved}) {
-    for (int p = kind == ScheduleKind::interleaved ? 2 : 1; p <= 7; ++p) {
+  for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                                  ScheduleKind::zero_bubble_h1}) {
+    for (int p = 1; p <= 7; ++p) {
       for (int v = 1; v <= (kind == ScheduleKind::interleaved ? 4 : 1); ++v) {
         for (int m = 1; m <= 2 * p + 3; ++m) {
           const Schedule s = build_schedule(kind, p, v, m);
           EXPECT_NO_THROW(slot_starts(s));
-          for (const auto& slots : s.ranks) {
-            ASSERT_EQ(slots.size(), static_cast<size_t>(2 * v * m));
-            for (int chunk = 0; chunk < v; ++chunk) {
-              int forwards = 0, backwards = 0;
-              for (const Slot& slot : slots) {
-                if (slot.chunk != chunk) continue;
-                // Gradients are summed in the order of micro-batches, whatever the layout.
-                EXPECT_EQ(slot.micro_batch, slot.pass == Pass::forward ? forwards++ : backwards++);
-              }
-              EXPECT_EQ(forwards, m);
-              EXPECT_EQ(backwards, m);
-            }
-          }
+          expect_every_pass_in_order(s);
         }
       }
     }
