@@ -4,47 +4,20 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <thread>
-#include <vector>
+
+#include "data/micro_batch.hpp"
 
 namespace lockstep::data {
 
-struct MicroBatch {
-  std::vector<int64_t> inputs;   // [micro_batch, sequence]
-  std::vector<int64_t> targets;  // [micro_batch, sequence]
-};
-
-struct StepBatch {
-  int64_t step = 0;  // 0 is the first
-  std::vector<MicroBatch> micro_batches;
-};
-
-// How a step's global batch is cut. Logical replica r of `replicas` takes samples
-// [r * global_batch / replicas, (r + 1) * global_batch / replicas), cut into micro-batches in order.
-struct BatchCut {
-  int64_t global_batch = 0;  // sequences
-  int64_t micro_batch = 0;   // sequences
-  int64_t sequence = 0;      // tokens
-  int replica = 0;
-  int replicas = 1;
-};
-
-// Fills samples first..first+n-1 of the run, inputs and targets each [n, sequence]; Sampler::fill is one.
-using SampleFill =
-    std::function<void(int64_t first, int64_t n, std::span<int64_t> inputs, std::span<int64_t> targets)>;
-
-// One step's micro-batches, made now, in this thread.
-StepBatch make_step_batch(const SampleFill& fill, const BatchCut& cut, int64_t step);
-
 class BatchPrefetcher {
  public:
-  // Steps first_step..end_step-1. UsageError when the cut does not divide. `fill` runs on the helper thread,
-  // which sleeps while a finished step waits to be taken.
-  BatchPrefetcher(SampleFill fill, const BatchCut& cut, int64_t first_step, int64_t end_step);
+  // Steps first_step..end_step-1, as make_step_batch gives them. What check_cut throws. `fill` runs on the
+  // helper thread, which sleeps while a finished step waits to be taken.
+  BatchPrefetcher(SampleFill fill, const config::RunFile& run, DataRank rank, int64_t first_step,
+                  int64_t end_step);
   ~BatchPrefetcher();  // waits for at most the step being made
   BatchPrefetcher(const BatchPrefetcher&) = delete;
   BatchPrefetcher& operator=(const BatchPrefetcher&) = delete;
@@ -57,7 +30,8 @@ class BatchPrefetcher {
   void work();
 
   const SampleFill fill_;
-  const BatchCut cut_;
+  const config::RunFile run_;
+  const DataRank rank_;
   const int64_t end_step_;
   int64_t next_to_make_;
   int64_t next_to_take_;

@@ -65,23 +65,30 @@ int64_t Windows::left_over() const {
   return static_cast<int64_t>(stream_.tokens.size()) - (count_ * sequence_ + 1);
 }
 
-void Windows::fill(int64_t window, std::span<int64_t> inputs, std::span<int64_t> targets) const {
+void Windows::fill(int64_t window, const SequenceSpans& spans) const {
   const auto length = static_cast<size_t>(sequence_);
   require(window >= 0 && window < count_, "the window is outside the stream");
-  require(inputs.size() == length && targets.size() == length, "inputs and targets hold one sequence");
+  require(spans.inputs.size() == length && spans.targets.size() == length,
+          "inputs and targets hold one sequence");
   const Token* tokens = stream_.tokens.data() + window * sequence_;
-  std::copy_n(tokens, length, inputs.begin());
-  std::copy_n(tokens + 1, length, targets.begin());
+  std::copy_n(tokens, length, spans.inputs.begin());
+  std::copy_n(tokens + 1, length, spans.targets.begin());
+  if (!spans.document_starts.empty()) tell_documents_apart(window, spans);
 }
 
-void Windows::fill_in_order(int64_t first, int64_t n, std::span<int64_t> inputs,
-                            std::span<int64_t> targets) const {
-  const auto length = static_cast<size_t>(sequence_);
-  require(n >= 0 && inputs.size() == static_cast<size_t>(n) * length && targets.size() == inputs.size(),
-          "inputs and targets hold n sequences");
-  for (int64_t i = 0; i < n; ++i) {
-    const size_t at = static_cast<size_t>(i) * length;
-    fill(first + i, inputs.subspan(at, length), targets.subspan(at, length));
+void Windows::tell_documents_apart(int64_t window, const SequenceSpans& spans) const {
+  require(spans.document_starts.size() == static_cast<size_t>(sequence_),
+          "document starts hold one sequence");
+  const int64_t begin = window * sequence_;
+  const std::vector<int64_t>& begins = stream_.document_begins;
+  auto next = std::upper_bound(begins.begin(), begins.end(), begin);  // the next document's first token
+  int64_t start = 0;
+  for (int64_t i = 0; i < sequence_; ++i) {
+    spans.document_starts[static_cast<size_t>(i)] = start;
+    if (next == begins.end() || *next != begin + i + 1) continue;
+    spans.targets[static_cast<size_t>(i)] = -1;
+    start = i + 1;
+    ++next;
   }
 }
 
@@ -96,14 +103,8 @@ SamplePlace Sampler::place(int64_t sample) const {
   return {epoch, static_cast<int64_t>(order(static_cast<uint64_t>(sample % windows_.count())))};
 }
 
-void Sampler::fill(int64_t first, int64_t n, std::span<int64_t> inputs, std::span<int64_t> targets) const {
-  const auto length = static_cast<size_t>(sequence());
-  require(n >= 0 && inputs.size() == static_cast<size_t>(n) * length && targets.size() == inputs.size(),
-          "inputs and targets hold n sequences");
-  for (int64_t i = 0; i < n; ++i) {
-    const size_t at = static_cast<size_t>(i) * length;
-    windows_.fill(place(first + i).window, inputs.subspan(at, length), targets.subspan(at, length));
-  }
+void Sampler::fill(int64_t sample, const SequenceSpans& spans) const {
+  windows_.fill(place(sample).window, spans);
 }
 
 }  // namespace lockstep::data

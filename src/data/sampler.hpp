@@ -26,6 +26,13 @@ class KeyedPermutation {
   int half_bits_ = 0;
 };
 
+// Where one sequence goes, each [sequence]. document_starts may be empty: then documents are not told apart.
+struct SequenceSpans {
+  std::span<int64_t> inputs;
+  std::span<int64_t> targets;
+  std::span<int64_t> document_starts;
+};
+
 // Windows of a stream: window w is the sequence + 1 tokens from w * sequence. Inputs of different windows do
 // not overlap; the last target of a window is the first input of the next. Tokens after the last whole window
 // (left_over() of them) are not read.
@@ -38,13 +45,14 @@ class Windows {
   int64_t sequence() const { return sequence_; }
   int64_t left_over() const;
 
-  // inputs and targets, each [sequence]; targets are the inputs one token on.
-  void fill(int64_t window, std::span<int64_t> inputs, std::span<int64_t> targets) const;
-
-  // Windows first..first+n-1 in order, [n, sequence]: the held-out loss reads these.
-  void fill_in_order(int64_t first, int64_t n, std::span<int64_t> inputs, std::span<int64_t> targets) const;
+  // Targets are the inputs one token on. Where document_starts are asked for, they are the places in the
+  // window at which each input's document begins (0 where it began before), and a target of another document
+  // than its input is -1. The newline that joins two documents belongs to the one before it.
+  void fill(int64_t window, const SequenceSpans& spans) const;
 
  private:
+  void tell_documents_apart(int64_t window, const SequenceSpans& spans) const;
+
   const TokenStream& stream_;
   int64_t sequence_;
   int64_t count_;
@@ -64,8 +72,7 @@ class Sampler {
   int64_t sequence() const { return windows_.sequence(); }
   SamplePlace place(int64_t sample) const;  // sample >= 0
 
-  // Samples first..first+n-1 of the run, inputs and targets each [n, sequence].
-  void fill(int64_t first, int64_t n, std::span<int64_t> inputs, std::span<int64_t> targets) const;
+  void fill(int64_t sample, const SequenceSpans& spans) const;  // its window, as Windows::fill gives it
 
  private:
   Windows windows_;

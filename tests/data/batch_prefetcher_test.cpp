@@ -2,93 +2,68 @@
 #include "data/batch_prefetcher.hpp"
 
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <numeric>
-#include <set>
 
 #include "base/error.hpp"
-#include "data/sampler.hpp"
 
 namespace lockstep::data {
 namespace {
 
-// Every token of sample i is i, every target -i.
-void fill_with_index(int64_t first, int64_t n, std::span<int64_t> inputs, std::span<int64_t> targets) {
-  const size_t length = inputs.size() / static_cast<size_t>(n);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = first + static_cast<int64_t>(i / length);
-    targets[i] = -inputs[i];
-  }
+// Every token of sample i is i, every target i + 1.
+void fill_with_index(int64_t sample, const SequenceSpans& spans) {
+  std::fill(spans.inputs.begin(), spans.inputs.end(), sample);
+  std::fill(spans.targets.begin(), spans.targets.end(), sample + 1);
 }
 
-TEST(BatchPrefetcher, ReplicasTakeConsecutiveSharesInOrder) {
-  std::vector<int64_t> step_two;
-  for (int replica = 0; replica < 2; ++replica) {
-    const BatchCut cut{
-        .global_batch = 12, .micro_batch = 2, .sequence = 3, .replica = replica, .replicas = 2};
-    BatchPrefetcher prefetcher(fill_with_index, cut, 1, 3);
-    EXPECT_EQ(prefetcher.next().step, 1);
-    const StepBatch batch = prefetcher.next();
-    EXPECT_EQ(batch.step, 2);
-    ASSERT_EQ(batch.micro_batches.size(), 3u);
-    for (const MicroBatch& micro_batch : batch.micro_batches) {
-      ASSERT_EQ(micro_batch.inputs.size(), 6u);
-      ASSERT_EQ(micro_batch.targets.size(), 6u);
-      step_two.insert(step_two.end(), {micro_batch.inputs[0], micro_batch.inputs[3]});
-      EXPECT_EQ(micro_batch.targets[5], -micro_batch.inputs[5]);
-    }
-  }
-  EXPECT_EQ(step_two, (std::vector<int64_t>{24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35}));
+// One worker's run: steps of `batch` sequences in micro-batches of `micro_batch`.
+config::RunFile run_of(int64_t batch, int64_t micro_batch, int64_t sequence) {
+  config::RunFile run;
+  run.train.global_batch = batch;
+  run.train.sequence = sequence;
+  run.parallel.micro_batch = micro_batch;
+  return run;
 }
 
-TEST(BatchPrefetcher, AnyLayoutReadsTheSameBatch) {
-  TokenStream stream;
-  stream.tokens.resize(4001);
-  std::iota(stream.tokens.begin(), stream.tokens.end(), 0);
-  const Sampler sampler(stream, 4, 1);
-  const SampleFill fill = [&](int64_t first, int64_t n, std::span<int64_t> inputs,
-                              std::span<int64_t> targets) { sampler.fill(first, n, inputs, targets); };
-  EXPECT_TRUE(rc::check("shares of all replicas join to the global batch", [&] {
-    const int replicas = *rc::gen::inRange(1, 5);
-    const int64_t micro_batch = *rc::gen::inRange<int64_t>(1, 4);
-    const int64_t count = *rc::gen::inRange<int64_t>(1, 4);
-    const int64_t global_batch = replicas * micro_batch * count;
-    const int64_t first_step = *rc::gen::inRange<int64_t>(0, 100);
-    std::vector<std::vector<int64_t>> got(3);
-    for (int replica = 0; replica < replicas; ++replica) {
-      BatchPrefetcher prefetcher(fill, {global_batch, micro_batch, 4, replica, replicas}, first_step,
-                                 first_step + 3);
-      for (std::vector<int64_t>& step : got) {
-        for (const MicroBatch& m : prefetcher.next().micro_batches)
-          step.insert(step.end(), m.inputs.begin(), m.inputs.end());
+TEST(BatchPrefetcher, GivesTheStepsInOrder) {
+  config::RunFile run = run_of(12, 2, 3);
+  run.parallel.dp = 2;
+  run.train.batch_ramp = {"4:1"};
+  for (int64_t dp = 0; dp < 2; ++dp) {
+    BatchPrefetcher prefetcher(fill_with_index, run, {dp, 0}, 0, 4);
+    for (int64_t step = 0; step < 4; ++step) {
+      const StepBatch got = prefetcher.next();
+      const StepBatch expected = make_step_batch(fill_with_index, run, {dp, 0}, step);
+      EXPECT_EQ(got.step, step);
+      EXPECT_EQ(got.trained_tokens, step == 0 ? 6 : 18);
+      ASSERT_EQ(got.micro_batches.size(), step == 0 ? 1u : 3u);
+      ASSERT_EQ(expected.micro_batches.size(), got.micro_batches.size());
+      for (size_t i = 0; i < got.micro_batches.size(); ++i) {
+        const int64_t sample = (step == 0 ? 0 : 4 + (step - 1) * 12) + dp * (step == 0 ? 2 : 6);
+        EXPECT_EQ(got.micro_batches[i].inputs[0], sample + static_cast<int64_t>(i) * 2);
+        EXPECT_EQ(got.micro_batches[i].inputs, expected.micro_batches[i].inputs);
+        EXPECT_EQ(got.micro_batches[i].targets, expected.micro_batches[i].targets);
       }
     }
-    for (int64_t s = 0; s < 3; ++s) {
-      std::vector<int64_t> inputs(static_cast<size_t>(global_batch * 4)), targets(inputs.size());
-      sampler.fill((first_step + s) * global_batch, global_batch, inputs, targets);
-      RC_ASSERT(got[static_cast<size_t>(s)] == inputs);
-    }
-  }));
+  }
 }
 
 TEST(BatchPrefetcher, WorksAheadByOneStepAndThenSleeps) {
   std::atomic<int> made = 0;
   clockid_t helper_clock{};
   std::atomic<bool> have_clock = false;
-  const SampleFill fill = [&](int64_t first, int64_t n, std::span<int64_t> inputs,
-                              std::span<int64_t> targets) {
+  const SampleFill fill = [&](int64_t sample, const SequenceSpans& spans) {
     if (!have_clock) {
       pthread_getcpuclockid(pthread_self(), &helper_clock);
       have_clock = true;
     }
-    fill_with_index(first, n, inputs, targets);
+    fill_with_index(sample, spans);
     ++made;
   };
-  BatchPrefetcher prefetcher(fill, {1, 1, 8, 0, 1}, 0, 1000);
+  BatchPrefetcher prefetcher(fill, run_of(1, 1, 8), {}, 0, 1000);
   prefetcher.next();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (made < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
@@ -105,12 +80,11 @@ TEST(BatchPrefetcher, WorksAheadByOneStepAndThenSleeps) {
 }
 
 TEST(BatchPrefetcher, ErrorsReachTheConsumerAtTheirStep) {
-  const SampleFill fill = [](int64_t first, int64_t n, std::span<int64_t> inputs,
-                             std::span<int64_t> targets) {
-    if (first == 4) throw RunError("the disk went away");
-    fill_with_index(first, n, inputs, targets);
+  const SampleFill fill = [](int64_t sample, const SequenceSpans& spans) {
+    if (sample == 4) throw RunError("the disk went away");
+    fill_with_index(sample, spans);
   };
-  BatchPrefetcher prefetcher(fill, {2, 2, 1, 0, 1}, 0, 10);
+  BatchPrefetcher prefetcher(fill, run_of(2, 2, 1), {}, 0, 10);
   EXPECT_EQ(prefetcher.next().step, 0);
   EXPECT_EQ(prefetcher.next().step, 1);
   for (int again = 0; again < 2; ++again) {
@@ -126,34 +100,20 @@ TEST(BatchPrefetcher, ErrorsReachTheConsumerAtTheirStep) {
 TEST(BatchPrefetcher, EndsAtAnyMoment) {
   for (int taken = 0; taken < 5; ++taken) {
     for (int round = 0; round < 20; ++round) {
-      BatchPrefetcher prefetcher(fill_with_index, {2, 1, 16, 0, 1}, 0, 4);
+      BatchPrefetcher prefetcher(fill_with_index, run_of(2, 1, 16), {}, 0, 4);
       for (int i = 0; i < std::min(taken, 4); ++i) EXPECT_EQ(prefetcher.next().step, i);
       if (taken == 4) {
         EXPECT_THROW(prefetcher.next(), RunError);
       }
     }
   }
-  BatchPrefetcher none(fill_with_index, {2, 1, 16, 0, 1}, 3, 3);
+  BatchPrefetcher none(fill_with_index, run_of(2, 1, 16), {}, 3, 3);
   EXPECT_THROW(none.next(), RunError);
 }
 
-TEST(BatchPrefetcher, CutsThatDoNotDivideAreRefused) {
-  const auto message = [](const BatchCut& cut) -> std::string {
-    try {
-      BatchPrefetcher prefetcher(fill_with_index, cut, 0, 1);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_NE(message({16, 3, 8, 0, 2}).find("the nearest is 18"), std::string::npos)
-      << message({16, 3, 8, 0, 2});
-  EXPECT_NE(message({1, 1, 8, 0, 4}).find("the nearest is 4"), std::string::npos);
-  EXPECT_NE(message({16, 1, 8, 2, 2}), "");
-  EXPECT_NE(message({16, 1, 8, -1, 2}), "");
-  EXPECT_NE(message({16, 0, 8, 0, 2}), "");
-  EXPECT_NE(message({16, 1, 0, 0, 2}), "");
-  EXPECT_EQ(message({16, 4, 8, 1, 2}), "");
+TEST(BatchPrefetcher, RefusesWhatCannotBeCutAtOnce) {
+  EXPECT_THROW(BatchPrefetcher(fill_with_index, run_of(3, 2, 8), {}, 0, 1), UsageError);
+  EXPECT_THROW(BatchPrefetcher(fill_with_index, run_of(2, 2, 8), {1, 0}, 0, 1), RunError);
 }
 
 }  // namespace

@@ -10,9 +10,15 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "support.hpp"
 
 namespace lockstep::data {
 namespace {
+
+using tests::counting_stream;
+using tests::drawn_stream;
+using tests::slow_window;
+using tests::WholeSequence;
 
 std::vector<uint64_t> image(const KeyedPermutation& permutation, uint64_t size) {
   std::vector<uint64_t> values;
@@ -26,11 +32,12 @@ std::vector<uint64_t> upto(uint64_t size) {
   return values;
 }
 
-TokenStream counting_stream(int64_t tokens) {
-  TokenStream stream;
-  stream.tokens.resize(static_cast<size_t>(tokens));
-  std::iota(stream.tokens.begin(), stream.tokens.end(), 0);
-  return stream;
+WholeSequence filled(const Windows& windows, int64_t window, bool masked) {
+  const auto length = static_cast<size_t>(windows.sequence());
+  WholeSequence whole{std::vector<int64_t>(length), std::vector<int64_t>(length),
+                      std::vector<int64_t>(masked ? length : 0)};
+  windows.fill(window, {whole.inputs, whole.targets, whole.document_starts});
+  return whole;
 }
 
 TEST(KeyedPermutation, IsABijectionOfEverySmallSize) {
@@ -106,11 +113,13 @@ TEST(Windows, InputsTileTheStreamAndTargetsAreOneOn) {
     const Windows windows(stream, 5);
     EXPECT_EQ(windows.count(), (tokens - 1) / 5);
     EXPECT_EQ(windows.left_over(), tokens - 1 - windows.count() * 5);
-    std::vector<int64_t> inputs(static_cast<size_t>(windows.count() * 5)), targets(inputs.size());
-    windows.fill_in_order(0, windows.count(), inputs, targets);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      EXPECT_EQ(inputs[i], static_cast<int64_t>(i));  // no token twice, none left out
-      EXPECT_EQ(targets[i], static_cast<int64_t>(i) + 1);
+    int64_t next = 0;  // no token twice, none left out
+    for (int64_t window = 0; window < windows.count(); ++window) {
+      const WholeSequence whole = filled(windows, window, false);
+      for (size_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(whole.inputs[i], next++);
+        EXPECT_EQ(whole.targets[i], next);
+      }
     }
   }
   const TokenStream short_stream = counting_stream(5);
@@ -119,16 +128,38 @@ TEST(Windows, InputsTileTheStreamAndTargetsAreOneOn) {
   EXPECT_THROW(Windows(TokenStream{}, 1), UsageError);
 }
 
+// Four documents of 3, 4, 1 and 5 tokens, their joining newlines counted with them.
+TEST(Windows, DocumentsAreToldApart) {
+  TokenStream stream = counting_stream(13);
+  stream.document_begins = {0, 3, 7, 8};
+  const Windows windows(stream, 4);
+  EXPECT_EQ(filled(windows, 0, true), (WholeSequence{{0, 1, 2, 3}, {1, 2, -1, 4}, {0, 0, 0, 3}}));
+  EXPECT_EQ(filled(windows, 1, true), (WholeSequence{{4, 5, 6, 7}, {5, 6, -1, -1}, {0, 0, 0, 3}}));
+  EXPECT_EQ(filled(windows, 2, true), (WholeSequence{{8, 9, 10, 11}, {9, 10, 11, 12}, {0, 0, 0, 0}}));
+  EXPECT_EQ(filled(windows, 1, false), (WholeSequence{{4, 5, 6, 7}, {5, 6, 7, 8}, {}}));
+}
+
+TEST(Windows, DocumentsOfAnyLengthAreToldApart) {
+  EXPECT_TRUE(rc::check("each token's document looked up by itself", [] {
+    const int64_t sequence = *rc::gen::inRange<int64_t>(1, 12);
+    const TokenStream stream = drawn_stream(*rc::gen::inRange<int64_t>(sequence + 1, 120), sequence);
+    const Windows windows(stream, sequence);
+    for (int64_t window = 0; window < windows.count(); ++window) {
+      for (const bool masked : {false, true})
+        RC_ASSERT(filled(windows, window, masked) == slow_window(stream, sequence, window, masked));
+    }
+  }));
+}
+
 TEST(Windows, MisuseIsRefused) {
   const TokenStream stream = counting_stream(11);
   const Windows windows(stream, 5);
-  std::vector<int64_t> five(5), four(4), ten(10);
-  EXPECT_THROW(windows.fill(2, five, five), RunError);
-  EXPECT_THROW(windows.fill(-1, five, five), RunError);
-  EXPECT_THROW(windows.fill(0, four, five), RunError);
-  EXPECT_THROW(windows.fill(0, five, four), RunError);
-  EXPECT_THROW(windows.fill_in_order(1, 2, ten, ten), RunError);
-  EXPECT_THROW(windows.fill_in_order(0, 2, five, five), RunError);
+  std::vector<int64_t> five(5), four(4);
+  EXPECT_THROW(windows.fill(2, {five, five, {}}), RunError);
+  EXPECT_THROW(windows.fill(-1, {five, five, {}}), RunError);
+  EXPECT_THROW(windows.fill(0, {four, five, {}}), RunError);
+  EXPECT_THROW(windows.fill(0, {five, four, {}}), RunError);
+  EXPECT_THROW(windows.fill(0, {five, five, four}), RunError);
 }
 
 TEST(Sampler, EachWindowOnceAnEpochInAnotherOrder) {
@@ -174,29 +205,18 @@ TEST(Sampler, TheOrderIsPinned) {
   EXPECT_EQ(first, (std::vector<int64_t>{4, 97, 22, 58, 5, 44, 68, 12}));
 }
 
-TEST(Sampler, SamplesDoNotDependOnWhoAsksForWhich) {
+TEST(Sampler, ASampleIsItsWindow) {
   const TokenStream stream = counting_stream(12 * 50 + 5);
   const Sampler sampler(stream, 12, 9);
-  constexpr int64_t total = 120;  // more than two epochs
-  std::vector<int64_t> inputs(total * 12), targets(total * 12);
-  sampler.fill(0, total, inputs, targets);
-  for (int64_t sample = 0; sample < total; ++sample) {
-    const int64_t begin = sampler.place(sample).window * 12;
-    for (int64_t i = 0; i < 12; ++i) {
-      EXPECT_EQ(inputs[static_cast<size_t>(sample * 12 + i)], begin + i);
-      EXPECT_EQ(targets[static_cast<size_t>(sample * 12 + i)], begin + i + 1);
-    }
+  std::vector<int64_t> inputs(12), targets(12);
+  for (int64_t sample = 0; sample < 120; ++sample) {  // more than two epochs
+    sampler.fill(sample, {inputs, targets, {}});
+    const WholeSequence expected = slow_window(stream, 12, sampler.place(sample).window, false);
+    EXPECT_EQ(inputs, expected.inputs);
+    EXPECT_EQ(targets, expected.targets);
   }
-  EXPECT_TRUE(rc::check("any cut gives the same samples", [&] {
-    const int64_t first = *rc::gen::inRange<int64_t>(0, total);
-    const int64_t n = *rc::gen::inRange<int64_t>(0, total - first + 1);
-    std::vector<int64_t> part(static_cast<size_t>(n * 12)), part_targets(part.size());
-    sampler.fill(first, n, part, part_targets);
-    RC_ASSERT(std::equal(part.begin(), part.end(), inputs.begin() + first * 12));
-    RC_ASSERT(std::equal(part_targets.begin(), part_targets.end(), targets.begin() + first * 12));
-  }));
   EXPECT_THROW(sampler.place(-1), RunError);
-  EXPECT_THROW(sampler.fill(0, 2, inputs, targets), RunError);
+  EXPECT_THROW(sampler.fill(-1, {inputs, targets, {}}), RunError);
 }
 
 }  // namespace
