@@ -162,10 +162,22 @@ TEST(Training, RefusesWhatOnlyPlanAndSimulateKnow) {
     FAIL();
   } catch (const UsageError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("llama3-405b-16k.toml:22: parallel.recompute"), std::string::npos) << text;
     EXPECT_NE(text.find("cluster.preset = \"h100-24k\""), std::string::npos) << text;
     EXPECT_NE(text.find("data.text"), std::string::npos) << text;
   }
+}
+
+TEST(Load, LogicalReplicasAreFixedInTheResolvedFile) {
+  EXPECT_EQ(examine_tiny({}).run.parallel.replicas, 2);
+  const std::string resolved = to_toml(examine_tiny({"parallel.replicas=4"}).run);
+  const Examined smaller = examine_run_text(resolved, "resolved.toml", {"parallel.dp=1", "cluster.gpus=4"});
+  EXPECT_EQ(to_string(smaller.problems), "");
+  EXPECT_EQ(smaller.run.parallel.replicas, 4);
+  EXPECT_EQ(smaller.run.parallel.rounds(), 4);
+  const Examined three = examine_run_text(resolved, "resolved.toml", {"parallel.dp=3", "cluster.gpus=12"});
+  EXPECT_EQ(to_string(three.problems), "");
+  EXPECT_EQ(three.run.parallel.rounds(), 2);
+  EXPECT_EQ(three.run.micro_batches(), 2 * three.run.replica_micro_batches());
 }
 
 TEST(Training, RefusesMoreWorkersThanOneMachineTakes) {

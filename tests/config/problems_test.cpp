@@ -34,16 +34,11 @@ TEST(Problems, OneRuleEach) {
   const std::vector<Case> cases = {
       {{"parallel.tp=3"},
        "--set parallel.tp=3: parallel.tp = 3: must divide model.heads = 8; nearest value that works: 4"},
-      {{"parallel.tp=8"},
-       "--set parallel.tp=8: parallel.tp = 8: more ranks than model.kv_heads = 4 (heads copied to ranks) is "
-       "not "
-       "built yet; nearest value that works: 4"},
+      {{"parallel.tp=6", "model.heads=12", "model.hidden=120"},
+       "--set parallel.tp=6: parallel.tp = 6: must divide model.kv_heads = 4 or be a multiple of it; nearest "
+       "value that works: 4"},
       {{"model.ffn=385"},
        at_line("tp = 2") + ": parallel.tp = 2: must divide model.ffn = 385; nearest value that works: 1"},
-      {{"model.vocab=257"},
-       "--set model.vocab=257: model.vocab = 257: must be a multiple of parallel.tp = 2 (padding is not "
-       "built "
-       "yet); nearest value that works: 258"},
       {{"model.vocab=128"},
        "--set model.vocab=128: model.vocab = 128: must be at least 256, the tokens of the byte tokenizer; "
        "nearest "
@@ -81,7 +76,7 @@ TEST(Problems, OneRuleEach) {
        "--set model.layers=5: model.layers = 5: model.layers + first_stage_less_layers + "
        "last_stage_less_layers = "
        "5 + 0 + 0 must be a multiple of pp x virtual_stages = 2 x 1 = 2 (or first_stage_less_layers = 1 and "
-       "last_stage_less_layers = 0); nearest value that works: 6"},
+       "last_stage_less_layers = 0), or layer_split = \"cost\"; nearest value that works: 6"},
       {{"parallel.first_stage_less_layers=6"},
        "--set parallel.first_stage_less_layers=6: parallel.first_stage_less_layers = 6: a chunk has 5 layers "
        "to "
@@ -89,10 +84,70 @@ TEST(Problems, OneRuleEach) {
       {{"parallel.virtual_stages=2"},
        "--set parallel.virtual_stages=2: parallel.virtual_stages = 2: more than one chunk a rank needs "
        "parallel.schedule = \"interleaved\"; nearest value that works: 1"},
-      {{"parallel.schedule=interleaved", "parallel.pp=1"},
-       "--set parallel.schedule=interleaved: parallel.schedule = \"interleaved\": interleaved needs "
-       "parallel.pp "
-       "above 1; nearest value that works: \"1f1b\""},
+      {{"parallel.schedule=interleaved", "parallel.pp=1", "parallel.virtual_stages=2",
+        "model.tie_embeddings=true"},
+       "--set parallel.virtual_stages=2: parallel.virtual_stages = 2: must be 1 with tied embeddings on one "
+       "pipeline rank: embedding and output matrix are one tensor there; nearest value that works: 1"},
+      {{"parallel.layer_split=cost", "parallel.last_stage_less_layers=2"},
+       "--set parallel.last_stage_less_layers=2: parallel.last_stage_less_layers = 2: parallel.layer_split = "
+       "\"cost\" finds the layers of every chunk itself; nearest value that works: 0"},
+      {{"parallel.cp=2", "train.sequence=100"},
+       "--set train.sequence=100: train.sequence = 100: must be a multiple of 2 x parallel.cp x parallel.tp "
+       "= "
+       "2 x 2 x 2 = 8; nearest value that works: 104"},
+      {{"parallel.cp=3", "parallel.sequence_parallel=false", "train.sequence=8"},
+       "--set train.sequence=8: train.sequence = 8: must be a multiple of 2 x parallel.cp x parallel.tp = 2 "
+       "x "
+       "3 x 2 = 12; nearest value that works: 12"},
+      {{"parallel.replicas=1"},
+       "--set parallel.replicas=1: parallel.replicas = 1: must be at least parallel.dp = 2; nearest value "
+       "that works: 2"},
+      {{"parallel.replicas=3", "parallel.micro_batch=2"},
+       at_line("global_batch = ") + ": train.global_batch = 16: must be a multiple of parallel.replicas x "
+                                    "parallel.micro_batch = 3 x 2 "
+                                    "= 6; nearest value that works: 18"},
+      {{"parallel.gradient_scatter=micro_batch"},
+       "--set parallel.gradient_scatter=micro_batch: parallel.gradient_scatter = \"micro_batch\": needs "
+       "parallel.zero = 2 or 3, not 1; nearest value that works: \"chunk\""},
+      {{"parallel.recompute_every=2"},
+       "--set parallel.recompute_every=2: parallel.recompute_every = 2: needs parallel.recompute to say what "
+       "is computed again; nearest value that works: 1"},
+      {{"parallel.gathered_input=keep", "parallel.recompute=[\"swiglu\", \"norm\"]"},
+       "--set parallel.gathered_input=keep: parallel.gathered_input = \"keep\": a norm that is computed "
+       "again "
+       "has no output to keep; nearest value that works: \"gather_again\""},
+      {{"train.batch_ramp=[\"8-100\"]"},
+       "--set train.batch_ramp=[\"8-100\"]: train.batch_ramp = [\"8-100\"]: \"8-100\": must be "
+       "\"SEQUENCES:LAST_STEP\", such as \"8:100\""},
+      {{"train.batch_ramp=[\"4:10\", \"9:20\"]", "parallel.micro_batch=2"},
+       "--set train.batch_ramp=[\"4:10\", \"9:20\"]: train.batch_ramp = [\"4:10\", \"9:20\"]: \"9:20\": its "
+       "sequences must be a multiple of parallel.dp x parallel.micro_batch = 2 x 2 = 4"},
+      {{"train.batch_ramp=[\"8:10\", \"4:20\"]", "parallel.micro_batch=1"},
+       "--set train.batch_ramp=[\"8:10\", \"4:20\"]: train.batch_ramp = [\"8:10\", \"4:20\"]: \"4:20\": must "
+       "have more sequences and a later step than the entry before it"},
+      {{"train.batch_ramp=[\"4:10\", \"8:10\"]", "parallel.micro_batch=1"},
+       "--set train.batch_ramp=[\"4:10\", \"8:10\"]: train.batch_ramp = [\"4:10\", \"8:10\"]: \"8:10\": must "
+       "have more sequences and a later step than the entry before it"},
+      {{"train.batch_ramp=[\"16:10\"]", "parallel.micro_batch=1"},
+       "--set train.batch_ramp=[\"16:10\"]: train.batch_ramp = [\"16:10\"]: \"16:10\": must have fewer "
+       "sequences than train.global_batch = 16"},
+      {{"train.decay_steps=5"},
+       "--set train.decay_steps=5: train.decay_steps = 5: is of train.schedule = \"wsd\" alone; nearest "
+       "value "
+       "that works: 0"},
+      {{"train.decay_steps=50", "train.schedule=wsd", "train.steps=40"},
+       "--set train.decay_steps=50: train.decay_steps = 50: must be at most train.steps = 40; nearest value "
+       "that works: 40"},
+      {{"train.no_decay=[\"norms\"]"},
+       "--set train.no_decay=[\"norms\"]: train.no_decay = [\"norms\"]: must be \"none\" or a list of "
+       "\"norm\", \"embedding\", \"output\", each once; nearest value that works: [\"norm\"]"},
+      {{"parallel.zero=4"},
+       "--set parallel.zero=4: parallel.zero = 4: must be from 0 to 3; nearest value that works: 3"},
+      {{"parallel.replicas=1048576", "parallel.micro_batch=1", "train.global_batch=1048576", "parallel.dp=1",
+        "parallel.pp=8"},
+       "--set train.global_batch=1048576: train.global_batch = 1048576: 1,048,576 micro-batches through pp x "
+       "virtual_stages = 8 chunks are more than 4,194,304 passes a step (larger parallel.micro_batch makes "
+       "fewer)"},
       {{"cluster.gpus_per_rack=300"},
        "--set cluster.gpus_per_rack=300: cluster.gpus_per_rack = 300: must be a multiple of "
        "cluster.gpus_per_node "
@@ -163,30 +218,41 @@ TEST(Problems, OneRuleEach) {
   for (const Case& one : cases) expect_line(examine_tiny(one.overrides), one.expected);
 }
 
+// Every way of cutting, each with what it needs.
+TEST(Problems, TheWholeParallelismIsTaken) {
+  const std::vector<std::vector<std::string>> taken = {
+      {"parallel.cp=2", "parallel.dp=1"},
+      {"parallel.cp=2", "parallel.dp=1", "parallel.sequence_parallel=false"},
+      {"parallel.tp=8", "parallel.pp=1", "parallel.dp=1"},  // more ranks than key and value heads
+      {"model.vocab=257"},                                  // padded
+      {"parallel.schedule=zb-h1"},
+      {"parallel.schedule=interleaved", "parallel.pp=1", "parallel.dp=4", "parallel.virtual_stages=2"},
+      {"parallel.schedule=interleaved", "parallel.virtual_stages=2", "train.global_batch=24"},
+      {"parallel.layer_split=cost", "model.layers=7"},
+      {"model.tie_embeddings=true"},
+      {"parallel.zero=0"},
+      {"parallel.zero=2", "parallel.gradient_scatter=micro_batch"},
+      {"parallel.zero=3", "parallel.reshard_after_forward=false"},
+      {"parallel.replicas=4"},
+      {"parallel.replicas=3", "train.global_batch=12"},
+      {"parallel.gathered_input=keep", "parallel.recompute=[\"swiglu\"]", "parallel.recompute_every=2"},
+      {"train.optimizer=sgd", "train.momentum=0", "train.no_decay=none"},
+      {"train.schedule=linear"},
+      {"train.schedule=wsd", "train.decay_steps=600"},
+      {"train.schedule=constant", "train.warmup=1000"},
+      {"train.batch_ramp=[\"8:10\", \"16:1000\"]", "train.global_batch=24"},
+      {"train.nonfinite=skip", "train.eval_interval=50", "data.document_mask=true"}};
+  for (const std::vector<std::string>& overrides : taken)
+    EXPECT_EQ(to_string(examine_tiny(overrides).problems), "") << overrides.front();
+}
+
 TEST(Problems, WhatIsKnownButNotBuiltIsSaidToBe) {
-  for (const char* flag : {"model.architecture=gpt",
-                           "model.hf=config.json",
-                           "cluster.file=my.toml",
-                           "cluster.preset=a100-selene",
-                           "cluster.preset=b200-nvl8",
-                           "cluster.preset=gb200-nvl72",
-                           "parallel.schedule=zb-h1",
-                           "parallel.zero=0",
-                           "parallel.zero=2",
-                           "parallel.zero=3",
-                           "parallel.cp=2",
-                           "parallel.rank_order=dp-tp-cp-pp",
-                           "train.optimizer=sgd",
-                           "train.schedule=linear",
-                           "data.tokenizer=bpe.json",
-                           "data.shards=shards/",
-                           "checkpoint.interval=10",
-                           "checkpoint.interval=auto",
-                           "resilience.x=1",
-                           "campaign.x=1",
-                           "power.x=1",
-                           "diloco.x=1",
-                           "wan.x=1"}) {
+  for (const char* flag :
+       {"model.architecture=gpt", "model.hf=config.json", "cluster.file=my.toml",
+        "cluster.preset=a100-selene", "cluster.preset=b200-nvl8", "cluster.preset=gb200-nvl72",
+        "parallel.rank_order=dp-tp-cp-pp", "data.tokenizer=bpe.json", "data.shards=shards/",
+        "checkpoint.interval=10", "checkpoint.interval=auto", "resilience.x=1", "campaign.x=1", "power.x=1",
+        "diloco.x=1", "wan.x=1"}) {
     const std::string text = to_string(examine_tiny({flag}).problems);
     EXPECT_NE(text.find("not built yet"), std::string::npos) << flag << "\n" << text;
     EXPECT_EQ(text.rfind(std::string("--set ") + flag, 0), 0u) << flag << "\n" << text;

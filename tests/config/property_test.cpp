@@ -54,26 +54,63 @@ void draw_free_keys(RunFile& run) {
   }
 }
 
-void draw_layout(RunFile& run) {
+void draw_pipeline(RunFile& run) {
   ParallelConfig& p = run.parallel;
-  p.tp = drawn(1, 5);
   p.pp = drawn(1, 6);
-  p.dp = drawn(1, 7);
-  p.micro_batch = drawn(1, 4);
-  p.schedule = p.pp > 1 ? static_cast<ScheduleKind>(drawn(0, 2)) : static_cast<ScheduleKind>(drawn(0, 1));
+  p.schedule = static_cast<ScheduleKind>(drawn(0, 3));
   p.virtual_stages = p.schedule == ScheduleKind::interleaved ? drawn(1, 4) : 1;
-  using Words = std::vector<std::string>;
-  p.recompute = *rc::gen::element(Words{}, Words{"full"}, Words{"norm"}, Words{"swiglu", "norm"},
-                                  Words{"attention", "norm", "swiglu"});
+  if (p.pp == 1 && p.virtual_stages > 1) run.model.tie_embeddings = false;
+  p.layer_split = static_cast<LayerSplit>(drawn(0, 1));
+  if (p.layer_split == LayerSplit::cost) {
+    run.model.layers = drawn(1, 100);
+    return;
+  }
   const int64_t chunks = p.pp * p.virtual_stages;
   const int64_t each = drawn(2, 4);
   p.first_stage_less_layers = drawn(0, each - 1);
   p.last_stage_less_layers = chunks > 1 ? drawn(0, each) : 0;
   run.model.layers = chunks * each - p.first_stage_less_layers - p.last_stage_less_layers;
-  run.train.sequence = p.tp * drawn(1, 1000);
-  run.train.global_batch = p.dp * p.micro_batch * drawn(1, 50);
+}
+
+void draw_memory(ParallelConfig& p) {
+  p.zero = drawn(0, 3);
+  p.gradient_scatter = p.zero >= 2 ? static_cast<GradientScatter>(drawn(0, 1)) : GradientScatter::chunk;
+  using Words = std::vector<std::string>;
+  p.recompute = *rc::gen::element(Words{}, Words{"full"}, Words{"norm"}, Words{"swiglu", "norm"},
+                                  Words{"attention", "norm", "swiglu"}, Words{"attention"});
+  if (!p.recompute.empty()) p.recompute_every = drawn(1, 5);
+  if (std::count(p.recompute.begin(), p.recompute.end(), "norm") == 0)
+    p.gathered_input = static_cast<GatheredInput>(drawn(0, 1));
+}
+
+void draw_layout(RunFile& run) {
+  ParallelConfig& p = run.parallel;
+  p.tp = drawn(1, 5);
+  p.cp = drawn(1, 4);
+  p.dp = drawn(1, 7);
+  p.replicas = p.dp + drawn(0, 9);
+  p.micro_batch = drawn(1, 4);
+  draw_pipeline(run);
+  draw_memory(p);
+  run.train.sequence = (p.cp > 1 ? 2 * p.cp * p.tp : p.tp) * drawn(1, 1000);
+  const int64_t unit = p.replicas * p.micro_batch;
+  run.train.global_batch = unit * drawn(3, 50);
+  if (drawn(0, 1) == 1) {
+    run.train.batch_ramp = {std::to_string(unit) + ":" + std::to_string(drawn(1, 100)),
+                            std::to_string(unit * 2) + ":" + std::to_string(drawn(101, 200))};
+  }
   const int64_t most = 9007199254740992 / (run.train.global_batch * run.train.sequence);
   run.train.steps = drawn(1, std::min<int64_t>(most, 1'000'000'000'000));
+}
+
+void draw_training(TrainConfig& train) {
+  train.dtype = static_cast<Dtype>(drawn(0, 2));
+  train.optimizer = static_cast<Optimizer>(drawn(0, 1));
+  train.nonfinite = static_cast<NonFinite>(drawn(0, 1));
+  train.schedule = static_cast<LearningRateSchedule>(drawn(0, 3));
+  train.decay_steps = train.schedule == LearningRateSchedule::wsd ? drawn(0, train.steps) : 0;
+  using Words = std::vector<std::string>;
+  train.no_decay = *rc::gen::element(Words{}, Words{"norm"}, Words{"output", "norm", "embedding"});
 }
 
 RunFile drawn_run() {
@@ -83,11 +120,12 @@ RunFile drawn_run() {
   run.name = "r" + std::to_string(drawn(0, 1000)) + "-x_y.z";
   ModelConfig& m = run.model;
   m.preset = *rc::gen::element<std::string>("", "llama3-8b", "llama3-405b");
-  m.kv_heads = run.parallel.tp * drawn(1, 4);
-  m.heads = m.kv_heads * drawn(1, 4);
+  // Key and value heads that divide tp are copied to several ranks each.
+  m.kv_heads = drawn(0, 3) == 0 ? 1 : run.parallel.tp * drawn(1, 4);
+  m.heads = std::max(m.kv_heads, run.parallel.tp) * drawn(1, 4);
   m.hidden = m.heads * 2 * drawn(1, 64);
   m.ffn = run.parallel.tp * drawn(1, 5000);
-  m.vocab = run.parallel.tp * drawn(256, 5000);
+  m.vocab = drawn(256, 20000);
   ClusterConfig& c = run.cluster;
   c.preset = *rc::gen::element<std::string>("", "local", "h100-24k");
   c.gpus = run.parallel.world_size();
@@ -96,7 +134,7 @@ RunFile drawn_run() {
   c.gpus_per_rack = c.gpus_per_node * drawn(1, 8);
   c.gpus_per_pod = c.gpus_per_rack * drawn(1, 8);
   c.gpu = drawn_text();
-  run.train.dtype = static_cast<Dtype>(drawn(0, 2));
+  draw_training(run.train);
   if (drawn(0, 1) == 1) run.data.text = "/" + drawn_text() + "x";
   for (int64_t i = drawn(0, 3); i > 0; --i) run.data.held_out.push_back(std::to_string(i) + drawn_text());
   return run;
@@ -125,6 +163,13 @@ TEST(Property, EqualitySeesEveryKey) {
     if (auto* const* list = std::get_if<std::vector<std::string>*>(&field)) (*list)->push_back("norm");
     if (auto* const* kind = std::get_if<ScheduleKind*>(&field)) **kind = ScheduleKind::gpipe;
     if (auto* const* dtype = std::get_if<Dtype*>(&field)) **dtype = Dtype::fp64;
+    if (auto* const* split = std::get_if<LayerSplit*>(&field)) **split = LayerSplit::cost;
+    if (auto* const* scatter = std::get_if<GradientScatter*>(&field))
+      **scatter = GradientScatter::micro_batch;
+    if (auto* const* gathered = std::get_if<GatheredInput*>(&field)) **gathered = GatheredInput::keep;
+    if (auto* const* optimizer = std::get_if<Optimizer*>(&field)) **optimizer = Optimizer::sgd;
+    if (auto* const* rate = std::get_if<LearningRateSchedule*>(&field)) **rate = LearningRateSchedule::wsd;
+    if (auto* const* policy = std::get_if<NonFinite*>(&field)) **policy = NonFinite::skip;
     const bool one_value_only = std::holds_alternative<Architecture*>(field) || !key.is_built();
     EXPECT_EQ(other == run, one_value_only) << key.path();
     EXPECT_EQ(to_toml(other) == to_toml(run), one_value_only) << key.path();
@@ -190,16 +235,41 @@ TEST(Property, TheNearestLayoutThatWorksWorks) {
   int fixes = 0;
   const bool passed = rc::check("a proposed layout value removes its problem", [&] {
     std::vector<std::string> overrides;
-    for (const char* path :
-         {"model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.ffn", "cluster.gpus",
-          "parallel.tp", "parallel.pp", "parallel.dp", "parallel.virtual_stages",
-          "parallel.first_stage_less_layers", "parallel.last_stage_less_layers", "parallel.micro_batch",
-          "train.sequence", "train.global_batch", "cluster.max_gpus", "cluster.gpus_per_node",
-          "cluster.gpus_per_rack", "cluster.gpus_per_pod"}) {
+    for (const char* path : {"model.layers",
+                             "model.hidden",
+                             "model.heads",
+                             "model.kv_heads",
+                             "model.ffn",
+                             "cluster.gpus",
+                             "parallel.tp",
+                             "parallel.cp",
+                             "parallel.pp",
+                             "parallel.dp",
+                             "parallel.replicas",
+                             "parallel.zero",
+                             "parallel.recompute_every",
+                             "parallel.virtual_stages",
+                             "train.decay_steps",
+                             "train.steps",
+                             "parallel.first_stage_less_layers",
+                             "parallel.last_stage_less_layers",
+                             "parallel.micro_batch",
+                             "train.sequence",
+                             "train.global_batch",
+                             "cluster.max_gpus",
+                             "cluster.gpus_per_node",
+                             "cluster.gpus_per_rack",
+                             "cluster.gpus_per_pod"}) {
       if (drawn(0, 2) == 0) overrides.push_back(std::string(path) + "=" + std::to_string(drawn(1, 48)));
     }
     if (drawn(0, 1) == 0) overrides.push_back("model.vocab=" + std::to_string(drawn(1, 1000)));
     if (drawn(0, 1) == 0) overrides.push_back("parallel.schedule=interleaved");
+    for (const char* choice :
+         {"parallel.layer_split=cost", "parallel.gradient_scatter=micro_batch",
+          "parallel.gathered_input=keep", "parallel.recompute=[\"norm\"]", "parallel.sequence_parallel=false",
+          "model.tie_embeddings=true", "train.schedule=wsd", "train.batch_ramp=[\"2:10\", \"4:20\"]"}) {
+      if (drawn(0, 3) == 0) overrides.push_back(choice);
+    }
     check_that_fixes_work(overrides, fixes);
   });
   EXPECT_TRUE(passed);
@@ -210,9 +280,10 @@ TEST(Property, TheNearestSizeThatWorksWorks) {
   int fixes = 0;
   const bool passed = rc::check("a proposed size removes its problem", [&] {
     std::vector<std::string> overrides;
-    for (const char* path : {"model.layers", "model.hidden", "model.ffn", "model.vocab", "parallel.pp",
-                             "parallel.dp", "parallel.micro_batch", "train.sequence", "train.global_batch",
-                             "train.steps", "parallel.virtual_stages"}) {
+    for (const char* path :
+         {"model.layers", "model.hidden", "model.ffn", "model.vocab", "parallel.pp", "parallel.cp",
+          "parallel.dp", "parallel.replicas", "parallel.micro_batch", "train.sequence", "train.global_batch",
+          "train.steps", "parallel.virtual_stages"}) {
       const auto high = static_cast<int64_t>(find_key(path)->rule.high);
       if (drawn(0, 2) == 0) overrides.push_back(std::string(path) + "=" + std::to_string(drawn(1, high)));
     }
