@@ -27,6 +27,35 @@ std::pair<at::Tensor, at::Tensor> rope_tables(int64_t sequence, int64_t head_dim
   return {cos.to(type), sin.to(type)};
 }
 
+comm::Communicator* checked_group(const char* axis, const char* key, int64_t ranks,
+                                  comm::Communicator* group) {
+  if (ranks == 1) return nullptr;
+  if (group == nullptr || group->size() != ranks) {
+    throw UsageError(std::string("the ") + axis + "-parallel group has " +
+                     std::to_string(group == nullptr ? 1 : group->size()) +
+                     " ranks, but the shape is cut for " + key + " = " + std::to_string(ranks));
+  }
+  return group;
+}
+
+void check_cuts(const model::ShardShape& s) {
+  if (s.head_dim % 2 != 0) {
+    throw UsageError(
+        "a head has " + std::to_string(s.head_dim) +
+        " elements, but rotary embedding turns pairs; choose heads so that hidden / heads is even");
+  }
+  if (s.cp > 1 && s.sequence % (2 * s.cp) != 0) {
+    throw UsageError("context parallel cuts a sequence of " + std::to_string(s.sequence) +
+                     " tokens into 2 x cp = " + std::to_string(2 * s.cp) +
+                     " equal chunks; choose a sequence that is a multiple of that");
+  }
+  if (s.sequence_parallel && s.tokens_sharded * s.tp != s.tokens) {
+    throw UsageError("sequence parallel cuts the " + std::to_string(s.tokens) +
+                     " tokens of a micro-batch into tp = " + std::to_string(s.tp) +
+                     " equal parts; choose a sequence that is a multiple of tp");
+  }
+}
+
 }  // namespace
 
 at::Tensor Context::empty(at::IntArrayRef sizes) const { return at::empty(sizes, dtype); }
@@ -68,34 +97,23 @@ comm::DataType data_type(at::ScalarType type) {
   }
 }
 
-Context make_context(const config::RunFile& run, comm::Communicator* tp, OpLog* log) {
+Context make_context(const config::RunFile& run, comm::Communicator* tp, comm::Communicator* cp, OpLog* log) {
   return make_context(model::shard_shape(run), run.train.dtype, run.model.rope_theta, run.model.norm_eps, tp,
-                      log);
+                      cp, log);
 }
 
 Context make_context(const model::ShardShape& shape, config::Dtype dtype, double rope_theta, double norm_eps,
-                     comm::Communicator* tp, OpLog* log) {
-  if (shape.head_dim % 2 != 0) {
-    throw UsageError(
-        "a head has " + std::to_string(shape.head_dim) +
-        " elements, but rotary embedding turns pairs; choose heads so that hidden / heads is even");
-  }
-  if (shape.tp > 1 && (tp == nullptr || tp->size() != shape.tp)) {
-    throw UsageError("the tensor-parallel group has " + std::to_string(tp == nullptr ? 1 : tp->size()) +
-                     " ranks, but the shape is cut for tp = " + std::to_string(shape.tp));
-  }
-  if (shape.sequence_parallel && shape.tokens_sharded * shape.tp != shape.tokens) {
-    throw UsageError("sequence parallel cuts the " + std::to_string(shape.tokens) +
-                     " tokens of a micro-batch into tp = " + std::to_string(shape.tp) +
-                     " equal parts; choose a sequence that is a multiple of tp");
-  }
+                     comm::Communicator* tp, comm::Communicator* cp, OpLog* log) {
+  check_cuts(shape);
   Context ctx;
   ctx.shape = shape;
   ctx.dtype = scalar_type(dtype);
   ctx.gradient_dtype = ctx.statistic_dtype = gradient_scalar_type(dtype);
-  ctx.tp = shape.tp > 1 ? tp : nullptr;
+  ctx.tp = checked_group("tensor", "tp", shape.tp, tp);
+  ctx.cp = checked_group("context", "cp", shape.cp, cp);
   ctx.log = log;
   ctx.norm_eps = norm_eps;
+  ctx.places = token_places(shape, ctx.cp_rank());
   std::tie(ctx.rope_cos, ctx.rope_sin) =
       rope_tables(shape.sequence, shape.head_dim, rope_theta, ctx.statistic_dtype);
   return ctx;

@@ -14,7 +14,7 @@ int64_t EmbeddingActivations::bytes() const { return ids.defined() ? static_cast
 at::Tensor embedding_forward(const Context& ctx, const at::Tensor& weight, const at::Tensor& ids,
                              EmbeddingActivations& kept) {
   const int64_t vocab = weight.size(0), hidden = weight.size(1);
-  check_tokens(ids, 0, vocab * ctx.shape.tp, "token id");
+  check_tokens(ids, 0, ctx.shape.model_vocab, "token id");
   kept.ids = ids;
   at::Tensor y = ctx.empty({ids.size(0), hidden});
   {
@@ -29,10 +29,11 @@ at::Tensor embedding_forward(const Context& ctx, const at::Tensor& weight, const
   return tp_reduce(ctx, std::move(y));
 }
 
-void embedding_backward(const Context& ctx, EmbeddingActivations&& kept, const at::Tensor& dy,
+void embedding_backward(const Context& ctx, EmbeddingActivations&& kept, at::Tensor dy,
                         at::Tensor& gradient) {
   const at::Tensor ids = std::exchange(kept.ids, {});
   const at::Tensor whole = tp_gather(ctx, dy);
+  dy.reset();
   OpScope scope(ctx.log, "embedding_wgrad", {ids, whole});
   scope.elements(gradient, 2 * whole.numel() / ctx.shape.tp);
   const int64_t vocab = gradient.size(0);

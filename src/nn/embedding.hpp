@@ -12,12 +12,11 @@ struct EmbeddingActivations {
   int64_t bytes() const;
 };
 
-// weight [V, H], this rank's rows; ids [T] int64 in 0 .. V tp - 1 (RunError else) -> [t, H].
+// weight [V, H], this rank's rows; ids [T] int64 in the model's vocabulary (RunError else) -> [t, H].
 at::Tensor embedding_forward(const Context& ctx, const at::Tensor& weight, const at::Tensor& ids,
                              EmbeddingActivations& kept);
 
 // dy [t, H]; adds to gradient [V, H] (gradient dtype), tokens in ascending order.
-void embedding_backward(const Context& ctx, EmbeddingActivations&& kept, const at::Tensor& dy,
-                        at::Tensor& gradient);
+void embedding_backward(const Context& ctx, EmbeddingActivations&& kept, at::Tensor dy, at::Tensor& gradient);
 
 }  // namespace lockstep::nn

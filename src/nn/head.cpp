@@ -11,7 +11,8 @@ namespace {
 // Sum of the losses; leaves the log-sum-exp of every token.
 double cross_entropy(const Context& ctx, const at::Tensor& logits, const at::Tensor& targets,
                      at::Tensor& log_sum_exp) {
-  const int64_t tokens = logits.size(0), vocab = logits.size(1), first = ctx.tp_rank() * vocab;
+  const int64_t tokens = logits.size(0), width = logits.size(1), first = ctx.tp_rank() * width;
+  const int64_t vocab = ctx.shape.vocab_rows(ctx.tp_rank());
   log_sum_exp = ctx.empty_statistic({tokens});
   at::Tensor sums = ctx.empty_statistic({2, tokens});  // of exponentials, and the target's logit
   return dispatch(ctx.dtype, [&]<class T>() {
@@ -21,13 +22,13 @@ double cross_entropy(const Context& ctx, const at::Tensor& logits, const at::Ten
     const auto* const target = pointer<int64_t>(targets);
     {
       OpScope scope(ctx.log, "loss_max", {logits});
-      kernel::row_max(pointer<T>(logits), maximum, tokens, vocab);
+      kernel::row_max(pointer<T>(logits), maximum, tokens, width, vocab);
       scope.result(log_sum_exp);
     }
     tp_all_reduce(ctx, log_sum_exp, comm::ReduceOp::max);
     {
       OpScope scope(ctx.log, "loss_sum", {logits, targets, log_sum_exp});
-      kernel::exp_sum(pointer<T>(logits), target, maximum, sum, sum + tokens, tokens, vocab, first);
+      kernel::exp_sum(pointer<T>(logits), target, maximum, sum, sum + tokens, tokens, width, vocab, first);
       scope.result(sums);
     }
     tp_all_reduce(ctx, sums, comm::ReduceOp::sum);
@@ -35,46 +36,49 @@ double cross_entropy(const Context& ctx, const at::Tensor& logits, const at::Ten
   });
 }
 
-}  // namespace
-
-int64_t HeadActivations::bytes() const {
-  int64_t bytes = 0;
-  for (const at::Tensor* tensor : {&input, &normed, &logits, &log_sum_exp, &targets}) {
-    if (tensor->defined()) bytes += static_cast<int64_t>(tensor->nbytes());
-  }
-  return bytes;
+// In place: the logits' gradient.
+void loss_backward(const Context& ctx, at::Tensor& logits, const at::Tensor& targets,
+                   const at::Tensor& log_sum_exp) {
+  const int64_t tokens = logits.size(0), width = logits.size(1);
+  OpScope scope(ctx.log, "loss_backward", {targets, log_sum_exp});
+  dispatch(ctx.dtype, [&]<class T>() {
+    kernel::loss_backward(pointer<T>(logits), pointer<int64_t>(targets), pointer<Arithmetic<T>>(log_sum_exp),
+                          tokens, width, ctx.shape.vocab_rows(ctx.tp_rank()), ctx.tp_rank() * width);
+  });
+  scope.accumulated(logits);
 }
 
-double head_forward(const Context& ctx, const HeadWeights& w, const at::Tensor& x, const at::Tensor& targets,
+}  // namespace
+
+int64_t HeadActivations::bytes() const { return sum_of_bytes({input, normed, logits, log_sum_exp, targets}); }
+
+int64_t HeadStash::bytes() const { return sum_of_bytes({normed, logits_gradient}); }
+
+double head_forward(const Context& ctx, const HeadWeights& w, at::Tensor x, const at::Tensor& targets,
                     HeadActivations& kept) {
-  check_tokens(targets, -1, w.output.size(0) * ctx.shape.tp, "target");
-  kept.input = x;
+  check_tokens(targets, -1, ctx.shape.model_vocab, "target");
+  kept.input = std::move(x);
   kept.targets = targets;
-  kept.normed = rms_norm(ctx, "final_norm", x, w.norm);
-  kept.logits = linear(ctx, "head_gemm", tp_gather(ctx, kept.normed), w.output);
+  kept.logits =
+      linear(ctx, "head_gemm", product_input(ctx, "final_norm", kept.input, w.norm, &kept.normed), w.output);
   return cross_entropy(ctx, kept.logits, targets, kept.log_sum_exp);
 }
 
-at::Tensor head_backward(const Context& ctx, const HeadWeights& w, HeadActivations&& activations,
-                         double scale, HeadGradients& gradients) {
-  const HeadActivations kept = std::move(activations);
-  const int64_t tokens = kept.logits.size(0), vocab = kept.logits.size(1);
-  {
-    OpScope scope(ctx.log, "loss_backward", {kept.targets, kept.log_sum_exp});
-    dispatch(ctx.dtype, [&]<class T>() {
-      kernel::loss_backward(pointer<T>(kept.logits), pointer<int64_t>(kept.targets),
-                            pointer<Arithmetic<T>>(kept.log_sum_exp), scale, tokens, vocab,
-                            ctx.tp_rank() * vocab);
-    });
-    scope.accumulated(kept.logits);
-  }
-  const at::Tensor& logits_gradient = kept.logits;
-  at::Tensor d = linear_input_gradient(ctx, "head_gemm_dgrad", logits_gradient, w.output);
-  d = tp_reduce(ctx, std::move(d));
-  at::Tensor dx = rms_norm_backward(ctx, "final_norm_backward", kept.input, w.norm, d, {}, gradients.norm);
-  linear_weight_gradient(ctx, "head_gemm_wgrad", logits_gradient, tp_gather(ctx, kept.normed),
-                         gradients.output);
-  return dx;
+at::Tensor head_backward_input(const Context& ctx, const HeadWeights& w, HeadActivations&& activations,
+                               HeadGradients& gradients, HeadStash& stash) {
+  HeadActivations kept = std::move(activations);
+  stash.normed = take(kept.normed);
+  loss_backward(ctx, kept.logits, take(kept.targets), take(kept.log_sum_exp));
+  stash.logits_gradient = take(kept.logits);
+  const at::Tensor d =
+      tp_reduce(ctx, linear_input_gradient(ctx, "head_gemm_dgrad", stash.logits_gradient, w.output));
+  return rms_norm_backward(ctx, "final_norm_backward", take(kept.input), w.norm, d, {}, gradients.norm);
+}
+
+void head_backward_weight(const Context& ctx, HeadStash&& stash, HeadGradients& gradients) {
+  HeadStash s = std::move(stash);
+  linear_weight_gradient(ctx, "head_gemm_wgrad", take(s.logits_gradient),
+                         gather_kept_input(ctx, take(s.normed)), gradients.output);
 }
 
 }  // namespace lockstep::nn

@@ -93,13 +93,13 @@ void rms_norm_backward(const T* x, const T* weight, const T* dy, const T* residu
 }
 
 template <class T>
-void rope(T* x, const Arithmetic<T>* cos, const Arithmetic<T>* sin, int64_t rows, int64_t row_width,
-          int64_t heads, int64_t head_dim, int64_t sequence, int direction) {
+void rope(T* x, const Arithmetic<T>* cos, const Arithmetic<T>* sin, const int64_t* positions, int64_t rows,
+          int64_t row_width, int64_t heads, int64_t head_dim, int direction) {
   using R = Arithmetic<T>;
   const int64_t half = head_dim / 2;
   const R sign = R(direction);
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t angles = (row % sequence) * half;
+    const int64_t angles = positions[row] * half;
     for (int64_t head = 0; head < heads; ++head) {
       T* const low = x + row * row_width + head * head_dim;
       turn_head(low, low + half, cos + angles, sin + angles, sign, half);
@@ -126,14 +126,14 @@ void accumulate(const T* part, Arithmetic<T>* total, int64_t count) {
   for (int64_t i = 0; i < count; ++i) total[i] += load(part[i]);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                          \
-  template void rms_norm(const T*, const T*, T*, int64_t, int64_t, double);                              \
-  template void rms_norm_backward(const T*, const T*, const T*, const T*, T*, Arithmetic<T>*, int64_t,   \
-                                  int64_t, double);                                                      \
-  template void rope(T*, const Arithmetic<T>*, const Arithmetic<T>*, int64_t, int64_t, int64_t, int64_t, \
-                     int64_t, int);                                                                      \
-  template void swiglu(const T*, T*, int64_t, int64_t);                                                  \
-  template void swiglu_backward(const T*, const T*, T*, int64_t, int64_t);                               \
+#define LOCKSTEP_INSTANTIATE(T)                                                                        \
+  template void rms_norm(const T*, const T*, T*, int64_t, int64_t, double);                            \
+  template void rms_norm_backward(const T*, const T*, const T*, const T*, T*, Arithmetic<T>*, int64_t, \
+                                  int64_t, double);                                                    \
+  template void rope(T*, const Arithmetic<T>*, const Arithmetic<T>*, const int64_t*, int64_t, int64_t, \
+                     int64_t, int64_t, int);                                                           \
+  template void swiglu(const T*, T*, int64_t, int64_t);                                                \
+  template void swiglu_backward(const T*, const T*, T*, int64_t, int64_t);                             \
   template void accumulate(const T*, Arithmetic<T>*, int64_t);
 LOCKSTEP_INSTANTIATE(Bf16)
 LOCKSTEP_INSTANTIATE(float)

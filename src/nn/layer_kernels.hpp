@@ -18,11 +18,11 @@ void rms_norm_backward(const T* x, const T* weight, const T* dy, const T* residu
                        Arithmetic<T>* weight_gradient, int64_t rows, int64_t width, double eps);
 
 // Rotary embedding (arXiv:2104.09864) in place, pairing element i of a head with i + head_dim / 2 as Hugging
-// Face does. Turns the first `heads` heads of each row of `row_width`; row r is position r % sequence. cos
-// and sin are [sequence, head_dim / 2]. `direction` is 1, or -1 for backward.
+// Face does. Turns the first `heads` heads of each row of `row_width`; row r stands at positions[r]. Row p
+// of cos and sin [.., head_dim / 2] is position p. `direction` is 1, or -1 for backward.
 template <class T>
-void rope(T* x, const Arithmetic<T>* cos, const Arithmetic<T>* sin, int64_t rows, int64_t row_width,
-          int64_t heads, int64_t head_dim, int64_t sequence, int direction);
+void rope(T* x, const Arithmetic<T>* cos, const Arithmetic<T>* sin, const int64_t* positions, int64_t rows,
+          int64_t row_width, int64_t heads, int64_t head_dim, int direction);
 
 // gate_up [rows, 2 width], gate first: y [rows, width] = silu(gate) * up (arXiv:2002.05202).
 template <class T>

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,11 +28,33 @@ struct OpRecord {
   int micro_batch = -1;  //
 };
 
-// One thread records. Off until set_recording(true); while off, an op costs one test.
+// An op one of whose results has a NaN or an infinity.
+struct NonFiniteOp {
+  std::string_view name;  // static storage
+  int layer = -1;         // of the whole model; -1: none
+  int chunk = -1;         // as in OpRecord
+  int micro_batch = -1;
+  bool communication = false;  // the values came from another rank, or were summed with them
+  int64_t order = 0;           // ops since checking began: the same op on every rank that runs the same ops
+};
+
+// Two modes, each off until asked for: recording keeps every op; checking looks at every op's results, as its
+// scope is told of them, and keeps the first op that has one which is not finite. While both are off, an op
+// costs one test. One thread uses a log.
 class OpLog {
  public:
-  void set_recording(bool on) { recording_ = on; }
+  void set_recording(bool on) {
+    recording_ = on;
+    active_ = recording_ || checking_;
+  }
   bool recording() const { return recording_; }
+  // Turning it on forgets what was found before.
+  void set_checking(bool on);
+  bool checking() const { return checking_; }
+  bool active() const { return active_; }
+  const std::optional<NonFiniteOp>& first_non_finite() const { return first_non_finite_; }
+  // The layer (of the whole model) that the ops that follow belong to; -1: none.
+  void set_layer(int layer) { layer_ = layer; }
   // What the ops that follow belong to.
   void set_context(int chunk, int micro_batch) {
     chunk_ = chunk;
@@ -50,7 +73,12 @@ class OpLog {
   std::vector<OpRecord> records_;
   int chunk_ = -1;
   int micro_batch_ = -1;
+  int layer_ = -1;
   bool recording_ = false;
+  bool checking_ = false;
+  bool active_ = false;  // either
+  int64_t checked_ = 0;  // ops since checking began
+  std::optional<NonFiniteOp> first_non_finite_;
 };
 
 // One op, from construction to destruction. `log` may be null.
@@ -59,8 +87,8 @@ class OpScope {
   using Tensors = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
 
   OpScope(OpLog* log, std::string_view name, Tensors operands, Stream stream = Stream::compute)
-      : OpScope(log, name, stream, 0) {
-    for (const at::Tensor& operand : operands) result(operand);
+      : OpScope(log, name, stream) {
+    for (const at::Tensor& operand : operands) elements(operand, operand.numel());
   }
   // A communication: the message's bytes, for a collective those of the whole tensor (gathered output,
   // unreduced input).
@@ -71,7 +99,8 @@ class OpScope {
 
   // A result that is written.
   void result(const at::Tensor& tensor) {
-    if (log_) record_.bytes += static_cast<int64_t>(tensor.nbytes());
+    elements(tensor, tensor.numel());
+    check(tensor);
   }
   // Elements of a larger tensor that are read or written, such as rows that are looked up.
   void elements(const at::Tensor& of, int64_t count) {
@@ -79,13 +108,22 @@ class OpScope {
   }
   // One that is read and written: added to, or changed in place.
   void accumulated(const at::Tensor& tensor) {
-    result(tensor);
-    result(tensor);
+    elements(tensor, 2 * tensor.numel());
+    check(tensor);
+  }
+  // What a communication brings: looked at, at the op's end, while checking.
+  void check(const at::Tensor& tensor) {
+    if (log_ && log_->checking_) results_.push_back(tensor);
   }
 
  private:
-  OpLog* log_;  // null while not recording
+  OpScope(OpLog* log, std::string_view name, Stream stream);
+  void find_non_finite() const;
+
+  OpLog* log_;  // null while neither recording nor checking
   OpRecord record_;
+  bool communication_ = false;
+  std::vector<at::Tensor> results_;
 };
 
 }  // namespace lockstep::nn

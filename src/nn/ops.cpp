@@ -4,8 +4,17 @@
 
 #include "base/error.hpp"
 #include "nn/layer_kernels.hpp"
+#include "nn/tensor_parallel.hpp"
 
 namespace lockstep::nn {
+
+int64_t sum_of_bytes(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
 
 at::Tensor linear(const Context& ctx, std::string_view name, const at::Tensor& x, const at::Tensor& weight) {
   OpScope scope(ctx.log, name, {x, weight});
@@ -45,6 +54,14 @@ at::Tensor rms_norm(const Context& ctx, std::string_view name, const at::Tensor&
   });
   scope.result(y);
   return y;
+}
+
+at::Tensor product_input(const Context& ctx, std::string_view norm_name, const at::Tensor& x,
+                         const at::Tensor& norm_weight, at::Tensor* kept) {
+  const at::Tensor normed = rms_norm(ctx, norm_name, x, norm_weight);
+  at::Tensor whole = tp_gather(ctx, normed);
+  if (kept != nullptr) *kept = ctx.shape.keep_gathered ? whole : normed;
+  return whole;
 }
 
 at::Tensor rms_norm_backward(const Context& ctx, std::string_view name, const at::Tensor& x,

@@ -3,7 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "nn/context.hpp"
 #include "nn/element.hpp"
@@ -25,6 +28,12 @@ T* pointer(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
+// Hands a tensor on and leaves nothing behind, so that its memory is free after the last use.
+inline at::Tensor take(at::Tensor& tensor) { return std::exchange(tensor, {}); }
+
+// Of those that are defined.
+int64_t sum_of_bytes(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors);
+
 // x [m, in] x weight^T [in, out], weight [out, in].
 at::Tensor linear(const Context& ctx, std::string_view name, const at::Tensor& x, const at::Tensor& weight);
 // Gradient of x: dy [m, out] x weight [out, in].
@@ -38,6 +47,10 @@ void linear_weight_gradient(const Context& ctx, std::string_view name, const at:
                             const at::Tensor& x, at::Tensor& gradient);
 
 at::Tensor rms_norm(const Context& ctx, std::string_view name, const at::Tensor& x, const at::Tensor& weight);
+// Norm, then gathered over tp: what enters a column-parallel product. `kept`, if not null, gets what the
+// weight's gradient will need: the norm's output, or with shape.keep_gathered the gathered one.
+at::Tensor product_input(const Context& ctx, std::string_view norm_name, const at::Tensor& x,
+                         const at::Tensor& norm_weight, at::Tensor* kept);
 // `residual` is added to the result; an undefined tensor is none.
 at::Tensor rms_norm_backward(const Context& ctx, std::string_view name, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& residual,

@@ -15,6 +15,10 @@ at::Tensor tp_gather(const Context& ctx, const at::Tensor& x);
 // overwritten; without sequence parallel the result is x.
 at::Tensor tp_reduce(const Context& ctx, at::Tensor x);
 
+// Of the input of a column-parallel product as it was kept for the weight's gradient: with
+// shape.keep_gathered it is whole already.
+at::Tensor gather_kept_input(const Context& ctx, const at::Tensor& kept);
+
 // All-reduce in place (loss statistics). Nothing when tp == 1.
 void tp_all_reduce(const Context& ctx, at::Tensor& x, comm::ReduceOp op);
 

@@ -1,6 +1,7 @@
 #include "nn/vocabulary_kernels.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace lockstep::nn::kernel {
 
@@ -30,18 +31,19 @@ void embedding_backward(const T* dy, const int64_t* ids, Arithmetic<T>* gradient
 }
 
 template <class T>
-void row_max(const T* logits, Arithmetic<T>* maximum, int64_t tokens, int64_t vocab) {
+void row_max(const T* logits, Arithmetic<T>* maximum, int64_t tokens, int64_t width, int64_t vocab) {
+  using R = Arithmetic<T>;
   for (int64_t t = 0; t < tokens; ++t) {
-    maximum[t] = max_of(logits + t * vocab, vocab);
+    maximum[t] = vocab > 0 ? max_of(logits + t * width, vocab) : std::numeric_limits<R>::lowest();
   }
 }
 
 template <class T>
 void exp_sum(const T* logits, const int64_t* targets, const Arithmetic<T>* maximum, Arithmetic<T>* sum,
-             Arithmetic<T>* target_logit, int64_t tokens, int64_t vocab, int64_t first) {
+             Arithmetic<T>* target_logit, int64_t tokens, int64_t width, int64_t vocab, int64_t first) {
   using R = Arithmetic<T>;
   for (int64_t t = 0; t < tokens; ++t) {
-    const T* const row = logits + t * vocab;
+    const T* const row = logits + t * width;
     const R top = maximum[t];
     sum[t] = sum_of<R>(vocab, [&](int64_t i) { return exp_of(load(row[i]) - top); });
     const int64_t target = targets[t] - first;
@@ -61,21 +63,19 @@ double loss_of(const int64_t* targets, const R* sum, const R* target_logit, R* m
 }
 
 template <class T>
-void loss_backward(T* logits, const int64_t* targets, const Arithmetic<T>* log_sum_exp, double scale,
-                   int64_t tokens, int64_t vocab, int64_t first) {
+void loss_backward(T* logits, const int64_t* targets, const Arithmetic<T>* log_sum_exp, int64_t tokens,
+                   int64_t width, int64_t vocab, int64_t first) {
   using R = Arithmetic<T>;
   for (int64_t t = 0; t < tokens; ++t) {
-    T* const row = logits + t * vocab;
-    if (targets[t] < 0) {
-      std::fill_n(row, vocab, T{});
-      continue;
-    }
+    T* const row = logits + t * width;
+    const int64_t counted = targets[t] < 0 ? 0 : vocab;
     const int64_t target = targets[t] - first;
-    const R normaliser = log_sum_exp[t], factor = R(scale);
-    const bool here = target >= 0 && target < vocab;
+    const R normaliser = log_sum_exp[t];
+    const bool here = target >= 0 && target < counted;
     const R target_logit = here ? R(load(row[target])) : R(0);
-    for (int64_t i = 0; i < vocab; ++i) store(row[i], exp_of(load(row[i]) - normaliser) * factor);
-    if (here) store(row[target], (exp_of(target_logit - normaliser) - R(1)) * factor);
+    for (int64_t i = 0; i < counted; ++i) store(row[i], exp_of(load(row[i]) - normaliser));
+    if (here) store(row[target], exp_of(target_logit - normaliser) - R(1));
+    std::fill(row + counted, row + width, T{});
   }
 }
 
@@ -83,10 +83,10 @@ void loss_backward(T* logits, const int64_t* targets, const Arithmetic<T>* log_s
   template void embedding(const T*, const int64_t*, T*, int64_t, int64_t, int64_t, int64_t);            \
   template void embedding_backward(const T*, const int64_t*, Arithmetic<T>*, int64_t, int64_t, int64_t, \
                                    int64_t);                                                            \
-  template void row_max(const T*, Arithmetic<T>*, int64_t, int64_t);                                    \
+  template void row_max(const T*, Arithmetic<T>*, int64_t, int64_t, int64_t);                           \
   template void exp_sum(const T*, const int64_t*, const Arithmetic<T>*, Arithmetic<T>*, Arithmetic<T>*, \
-                        int64_t, int64_t, int64_t);                                                     \
-  template void loss_backward(T*, const int64_t*, const Arithmetic<T>*, double, int64_t, int64_t, int64_t);
+                        int64_t, int64_t, int64_t, int64_t);                                            \
+  template void loss_backward(T*, const int64_t*, const Arithmetic<T>*, int64_t, int64_t, int64_t, int64_t);
 LOCKSTEP_INSTANTIATE(Bf16)
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
