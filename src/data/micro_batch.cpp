@@ -77,6 +77,11 @@ void check_batch(const config::RunFile& run, int64_t sequences) {
 
 }  // namespace
 
+int64_t trained_tokens(const MicroBatch& batch) {
+  return std::count_if(batch.targets.begin(), batch.targets.end(),
+                       [](int64_t target) { return target != -1; });
+}
+
 void check_cut(const config::RunFile& run, DataRank rank) {
   const config::ParallelConfig& p = run.parallel;
   const int64_t chunks = p.cp > 1 ? 2 * p.cp : 1;
@@ -115,8 +120,7 @@ StepBatch make_step_batch(const SampleFill& fill, const config::RunFile& run, Da
     const int64_t first = begin + replica * samples + at.micro_batch * p.micro_batch;
     for (int64_t row = 0; row < p.micro_batch; ++row)
       cutter.put(micro_batch, row, [&](const SequenceSpans& spans) { fill(first + row, spans); });
-    batch.trained_tokens += std::count_if(micro_batch.targets.begin(), micro_batch.targets.end(),
-                                          [](int64_t target) { return target != -1; });
+    batch.trained_tokens += trained_tokens(micro_batch);
   }
   return batch;
 }

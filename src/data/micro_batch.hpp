@@ -20,12 +20,14 @@ struct MicroBatch {
   std::vector<int64_t> document_starts;
 };
 
+int64_t trained_tokens(const MicroBatch& batch);  // targets that are not -1
+
 struct StepBatch {
   int64_t step = 0;  // 0 is the first
   // In the order of config::local_micro_batch. Where a round has no replica for this rank: inputs 0, targets
   // -1, document_starts 0.
   std::vector<MicroBatch> micro_batches;
-  int64_t trained_tokens = 0;  // targets of all of them that are not -1
+  int64_t trained_tokens = 0;  // of all of them
 };
 
 // The worker's place in the mesh, as far as data goes; tensor and pipeline parallel ranks read the same.

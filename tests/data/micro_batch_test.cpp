@@ -102,10 +102,11 @@ Joined join_step(const config::RunFile& run, const Sampler& sampler, int64_t ste
       const StepBatch batch = make_step_batch(fill, run, {dp, cp}, step);
       RC_ASSERT(batch.step == step);
       RC_ASSERT(batch.micro_batches.size() == static_cast<size_t>(rounds * each));
-      int64_t trained = 0, index = 0;
+      int64_t trained = 0, sum = 0, index = 0;
       const auto take = [&](int64_t round, int64_t m) {
         const MicroBatch& micro_batch = batch.micro_batches[static_cast<size_t>(index++)];
         for (const int64_t target : micro_batch.targets) trained += target == -1 ? 0 : 1;
+        sum += trained_tokens(micro_batch);
         join_rows(run, micro_batch, cp, joined[{round * p.dp + dp, m}]);
       };
       if (p.gradient_scatter == config::GradientScatter::chunk) {
@@ -116,6 +117,7 @@ Joined join_step(const config::RunFile& run, const Sampler& sampler, int64_t ste
           for (int64_t round = 0; round < rounds; ++round) take(round, m);
       }
       RC_ASSERT(batch.trained_tokens == trained);
+      RC_ASSERT(sum == trained);
     }
   }
   return joined;
