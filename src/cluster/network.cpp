@@ -89,17 +89,26 @@ std::vector<Path> Network::shift_paths(const RankAxis& axis, int offset) const {
   return concurrent_paths(flows);
 }
 
-std::vector<Path> Network::ring_paths(const RankAxis& axis) const {
-  const std::vector<Path> hops = shift_paths(axis, 1);
-  std::vector<Path> slowest(hops.size());
-  const auto first_of = [&](int rank) { return static_cast<size_t>(axis.at(rank, 0)); };
-  for (int rank = 0; rank < axis.world; ++rank) {
-    const Path& hop = hops[static_cast<size_t>(rank)];
-    Path& group = slowest[first_of(rank)];
-    group.latency = std::max(group.latency, hop.latency);
-    group.seconds_per_byte = std::max(group.seconds_per_byte, hop.seconds_per_byte);
+std::vector<Path> Network::ring_paths(int world,
+                                      const std::function<std::vector<int>(int rank)>& group_of) const {
+  std::vector<int> first(static_cast<size_t>(world), -1);  // of each rank's group
+  std::vector<Flow> flows(static_cast<size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    if (first[static_cast<size_t>(rank)] >= 0) continue;
+    const std::vector<int> group = group_of(rank);
+    for (size_t i = 0; i < group.size(); ++i) {
+      first[static_cast<size_t>(group[i])] = group.front();
+      flows[static_cast<size_t>(group[i])] = {group[i], group[(i + 1) % group.size()]};
+    }
   }
-  for (int rank = 0; rank < axis.world; ++rank) slowest[static_cast<size_t>(rank)] = slowest[first_of(rank)];
+  const std::vector<Path> hops = concurrent_paths(flows);
+  std::vector<Path> slowest(hops.size());
+  for (size_t rank = 0; rank < hops.size(); ++rank) {
+    Path& group = slowest[static_cast<size_t>(first[rank])];
+    group.latency = std::max(group.latency, hops[rank].latency);
+    group.seconds_per_byte = std::max(group.seconds_per_byte, hops[rank].seconds_per_byte);
+  }
+  for (size_t rank = 0; rank < hops.size(); ++rank) slowest[rank] = slowest[static_cast<size_t>(first[rank])];
   return slowest;
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "config/run_file.hpp"
@@ -56,9 +57,10 @@ class Network {
   // every rank sends so at once.
   std::vector<Path> shift_paths(const RankAxis& axis, int offset) const;
 
-  // By rank: the slowest hop (latency and bandwidth each) of the ring that its group along the axis forms in
-  // ascending order, when all groups of the axis go round at once. A ring moves as fast as its slowest hop.
-  std::vector<Path> ring_paths(const RankAxis& axis) const;
+  // By rank: the slowest hop (latency and bandwidth each) of the ring that its group forms, in the group's
+  // order, when all groups go round at once. A ring moves as fast as its slowest hop. `group_of` gives the
+  // group that a rank is in; groups do not overlap.
+  std::vector<Path> ring_paths(int world, const std::function<std::vector<int>(int rank)>& group_of) const;
 
  private:
   config::ClusterConfig cluster_;

@@ -42,8 +42,8 @@ std::optional<std::vector<double>> Exchange::take(const MessageKey& key) {
   return out;
 }
 
-void Exchange::enter(int occurrence, const std::vector<double>& clock) {
-  Meeting& m = meetings_[occurrence];
+void Exchange::enter(const MeetingKey& key, const std::vector<double>& clock) {
+  Meeting& m = meetings_[key];
   if (m.entered++ == 0) {
     m.start = clock;
     return;
@@ -51,13 +51,14 @@ void Exchange::enter(int occurrence, const std::vector<double>& clock) {
   for (size_t i = 0; i < lanes_; ++i) m.start[i] = std::max(m.start[i], clock[i]);
 }
 
-void Exchange::set_factor(int occurrence, std::vector<double> factor) {
-  meetings_[occurrence].factor = std::move(factor);
+void Exchange::set_factor(const MeetingKey& key, std::vector<double> factor) {
+  meetings_[key].factor = std::move(factor);
 }
 
-const Exchange::Meeting* Exchange::meeting(int occurrence) const {
-  const auto found = meetings_.find(occurrence);
-  return found != meetings_.end() && found->second.entered == stages_ ? &found->second : nullptr;
+const Exchange::Meeting* Exchange::meeting(const MeetingKey& key) const {
+  const auto found = meetings_.find(key);
+  const int wanted = key.ends ? std::min(stages_, 2) : stages_;
+  return found != meetings_.end() && found->second.entered == wanted ? &found->second : nullptr;
 }
 
 }  // namespace lockstep::sim

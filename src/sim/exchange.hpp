@@ -1,5 +1,5 @@
 // What stages hand to each other while their lanes run: arrival times of messages, and the meeting of all
-// stages at a collective over the pipeline axis. Buffers are recycled.
+// stages, or of the first and the last, at a collective. Buffers are recycled.
 #pragma once
 
 #include <map>
@@ -32,24 +32,29 @@ class Exchange {
   void check_empty() const;
   void recycle(std::vector<double> buffer) { free_.push_back(std::move(buffer)); }
 
-  // The `occurrence`-th meeting of all stages: each enters once with its lanes' times; stage 0 brings the
-  // factor by which jitter stretches the collective.
-  void enter(int occurrence, const std::vector<double>& clock);
-  void set_factor(int occurrence, std::vector<double> factor);
+  // The `occurrence`-th meeting of all stages, or of the two ends: each enters once with its lanes' times;
+  // stage 0 brings the factor by which jitter stretches the collective.
+  struct MeetingKey {
+    bool ends = false;  // of first and last stage alone
+    int occurrence = 0;
+    auto operator<=>(const MeetingKey&) const = default;
+  };
+  void enter(const MeetingKey& key, const std::vector<double>& clock);
+  void set_factor(const MeetingKey& key, std::vector<double> factor);
   struct Meeting {
     int entered = 0;
     std::vector<double> start;   // by lane: when the last stage was there
     std::vector<double> factor;  // empty: 1
   };
-  // Null until all stages have entered.
-  const Meeting* meeting(int occurrence) const;
+  // Null until all of them have entered.
+  const Meeting* meeting(const MeetingKey& key) const;
 
  private:
   int stages_;
   size_t lanes_;
   std::map<MessageKey, std::vector<double>> messages_;
   std::vector<std::vector<double>> free_;
-  std::map<int, Meeting> meetings_;
+  std::map<MeetingKey, Meeting> meetings_;
 };
 
 }  // namespace lockstep::sim

@@ -11,15 +11,17 @@ double IdealPipeline::bubble_fraction() const {
   return idle_share / static_cast<double>(busy.size());
 }
 
-IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,
+IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& whole_programs,
                              const std::vector<StagePaths>& paths) {
-  const LaneGrid grid(1, 1);
+  std::vector<PricedProgram> programs;
+  for (const PricedProgram& program : whole_programs) programs.push_back(program.passes_and_messages());
+  const LaneGrid grid(1, 1, 1);
   Exchange exchange(static_cast<int>(programs.size()), 1);
   std::vector<StageLanes> lanes(programs.size());
   std::vector<StageRun> runs;
   runs.reserve(programs.size());
   for (size_t s = 0; s < programs.size(); ++s) {
-    lanes[s] = {&grid, paths[s], {1.0}, {0}, {0}, nullptr};
+    lanes[s] = {&grid, 1, paths[s], {1.0}, {0}, {0}, nullptr};
     runs.emplace_back(programs[s], lanes[s], exchange, nullptr);
   }
   run_to_end(runs, exchange);

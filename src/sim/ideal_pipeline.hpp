@@ -1,4 +1,4 @@
-// What the schedule alone costs: the same programs on one lane a stage, without jitter.
+// What the schedule alone costs: the same passes and messages on one lane a stage, without jitter.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct IdealPipeline {
   double idle(size_t stage) const { return std::max(0.0, window - busy[stage]); }
 };
 
-// `paths`: free_paths or free_paths_but_tp. Programs without passes give an empty phase.
+// `paths`: free_paths or free_messages. Programs without passes give an empty phase.
 IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,
                              const std::vector<StagePaths>& paths);
 

@@ -40,7 +40,7 @@ void LaneTracer::after(const std::vector<double>& clock, int begin, int end, con
 
 uint64_t LaneTracer::message_id(int rank, const parallel::Action& a) const {
   const int other = rank + (a.peer - stage_) * stage_stride_;
-  const bool sends = !is_receive(a.kind);
+  const bool sends = !parallel::is_receive(a.kind);
   const auto bits = [](int value) { return static_cast<uint32_t>(value); };
   const int chunk = sends ? a.peer_chunk : a.chunk;
   const PhiloxKey key = philox_key(goes_forward(a.kind) ? 1 : 0, "simulated message");

@@ -1,6 +1,7 @@
-// The ranks of a pipeline stage as vector lanes. Lane order is [tile of dp][tp][dp inside the tile]: a tile
-// stays in the first-level cache through all ops of an action, every op is one loop over its lanes, and the
-// maximum over a tensor-parallel group is taken row against row.
+// The ranks of a pipeline stage as vector lanes: rows of tensor parallel, columns of dp_cp (cp inside dp:
+// column = cp + CP dp). Lane order is [tile of columns][row][column inside the tile]: a tile stays in the
+// first-level cache through all ops of an action, every op is one loop over its lanes, and the maximum over a
+// tensor-parallel group is taken row against row. A tile holds whole context-parallel groups.
 #pragma once
 
 #include <cstdint>
@@ -12,44 +13,66 @@ namespace lockstep::sim {
 
 struct Tile {
   int first_lane = 0;
-  int first_dp = 0;
-  int width = 0;  // dp ranks; the tile's lanes are [tp][width]
+  int first_column = 0;
+  int width = 0;  // columns; the tile's lanes are [tp][width]
 };
 
 class LaneGrid {
  public:
-  LaneGrid(int tp, int dp);
+  LaneGrid(int tp, int cp, int dp);
 
   int tp() const { return tp_; }
-  int dp() const { return dp_; }
-  int lanes() const { return tp_ * dp_; }
+  int cp() const { return cp_; }
+  int columns() const { return columns_; }
+  int lanes() const { return tp_ * columns_; }
   const std::vector<Tile>& tiles() const { return tiles_; }
-  int lane(int tp, int dp) const;
+  int column(int cp, int dp) const { return cp + cp_ * dp; }
+  int lane(int tp, int column) const;
 
  private:
-  int tp_, dp_;
+  int tp_, cp_, columns_, tile_width_;
   std::vector<Tile> tiles_;
 };
 
-// One tile's arrays; each begins at the tile's first lane, the paths at its first dp rank.
+// A ring's figures by lane or by column.
+struct RingView {
+  const double* latency = nullptr;
+  const double* seconds_per_byte = nullptr;
+};
+
+// One tile's arrays; each begins at the tile's first lane, `tp_ring` at its first column.
 struct TileLanes {
   int tp = 1;
+  int cp = 1;
   int width = 1;
   double* clock = nullptr;              // seconds, when the compute stream is free
   const double* time_factor = nullptr;  // of the rank's kernels
   const uint32_t* key_a = nullptr;
   const uint32_t* key_b = nullptr;
   double* tp_wait = nullptr;
-  const double* tp_latency = nullptr;           // of the tp group's ring
-  const double* tp_seconds_per_byte = nullptr;  //
+  double* cp_wait = nullptr;
+  RingView tp_ring;     // by column
+  RingView tp_kv_ring;  // by lane
+  RingView cp_ring;     // by lane
+};
+
+// A collective: each rank of a group starts when the last is there, and none goes on before it ends. Drawn
+// once a group, with its first rank's key.
+struct CollectiveTime {
+  double rounds = 0;
+  double bytes = 0;
+  const JitterShape* shape = nullptr;  // null: no jitter
+  OpKey key;
 };
 
 // A kernel of nominal length `seconds` on every lane. Without jitter `shape` is null.
 void run_kernel(const TileLanes& tile, double seconds, const JitterShape* shape, OpKey key);
 
-// A collective of every tp group of the tile: starts when its last rank is there, and keeps all of them until
-// it ends. Drawn once a group, with its first rank's key.
-void run_tp_collective(const TileLanes& tile, double rounds, double bytes, const JitterShape* shape,
-                       OpKey key);
+// Of every tensor-parallel group of the tile.
+void run_tp_collective(const TileLanes& tile, const CollectiveTime& time);
+// Of every `copies` neighbouring rows of a column: ranks with copies of the same key and value heads.
+void run_tp_kv_collective(const TileLanes& tile, int copies, const CollectiveTime& time);
+// Of every context-parallel group: neighbouring columns of a row.
+void run_cp_collective(const TileLanes& tile, const CollectiveTime& time);
 
 }  // namespace lockstep::sim

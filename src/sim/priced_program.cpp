@@ -9,8 +9,6 @@ namespace lockstep::sim {
 
 namespace {
 
-using Kind = parallel::ActionKind;
-
 Way way_of(const model::Op& op) {
   if (cost::is_kernel(op.kind)) return Way::kernel;
   if (op.kind == model::OpKind::send) return Way::send;
@@ -18,13 +16,22 @@ Way way_of(const model::Op& op) {
   switch (op.axis) {
     case model::Axis::tp:
       return Way::tp;
-    case model::Axis::dp:
+    case model::Axis::tp_kv:
+      return Way::tp_kv;
+    case model::Axis::cp:
+      return Way::cp;
+    case model::Axis::dp_cp:
       return Way::dp;
     case model::Axis::pp:
       return Way::pp;
-    default:
-      throw RunError("op " + std::string(op.name) + ": collectives along this axis are not simulated yet");
+    case model::Axis::pp_ends:
+      return Way::pp_ends;
+    case model::Axis::none:
+    case model::Axis::dp:
+      break;
   }
+  throw RunError("op " + std::string(op.name) + ": no step has collectives along " +
+                 model::to_string(op.axis));
 }
 
 PricedOp price(const parallel::Layout& layout, const model::Op& op, const cost::OpPrices& prices) {
@@ -48,7 +55,7 @@ void check_action(const parallel::Layout& layout, int stage, const parallel::Act
   };
   const auto outside = [](int value, int count) { return value < 0 || value >= count; };
   const bool message = action.peer >= 0;
-  const bool pass_or_message = is_pass(action.kind) || message;
+  const bool pass_or_message = parallel::is_pass(action.kind) || message;
   if (action.chunk >= layout.virtual_stages() || (pass_or_message && action.chunk < 0)) {
     fail("there is no such chunk");
   }
@@ -59,23 +66,15 @@ void check_action(const parallel::Layout& layout, int stage, const parallel::Act
 
 }  // namespace
 
-bool is_pass(Kind kind) { return kind == Kind::forward || kind == Kind::backward; }
-
-bool is_receive(Kind kind) { return kind == Kind::receive_forward || kind == Kind::receive_backward; }
-
-bool goes_forward(Kind kind) {
-  return kind == Kind::forward || kind == Kind::send_forward || kind == Kind::receive_forward;
-}
-
 PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Program& program,
                              const cost::OpPrices& prices)
-    : stage_(program.stage) {
+    : stage_(program.stage), one_reduction_at_a_time_(!layout.gradients_persist()) {
   actions_.reserve(program.actions.size());
   for (const parallel::Action& action : program.actions) {
     check_action(layout, program.stage, action);
     auto& list = lists_[{action.kind, action.chunk}];
     if (list == nullptr) {
-      list = std::make_unique<std::vector<PricedOp>>();
+      list = std::make_shared<std::vector<PricedOp>>();
       for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
         list->push_back(price(layout, op, prices));
       }
@@ -83,6 +82,15 @@ PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Pro
     actions_.push_back({action, list.get(), op_count_});
     op_count_ += static_cast<uint32_t>(list->size());
   }
+}
+
+PricedProgram PricedProgram::passes_and_messages() const {
+  PricedProgram out = *this;
+  std::erase_if(out.actions_, [](const PricedAction& a) {
+    return !parallel::is_pass(a.action.kind) && !parallel::is_send(a.action.kind) &&
+           !parallel::is_receive(a.action.kind);
+  });
+  return out;
 }
 
 }  // namespace lockstep::sim

@@ -13,7 +13,7 @@
 namespace lockstep::sim {
 
 // How an op occupies a rank.
-enum class Way : uint8_t { kernel, tp, dp, pp, send, receive };
+enum class Way : uint8_t { kernel, tp, tp_kv, cp, dp, pp, pp_ends, send, receive };
 
 struct PricedOp {
   model::Op op;
@@ -38,17 +38,25 @@ class PricedProgram {
   int stage() const { return stage_; }
   const std::vector<PricedAction>& actions() const { return actions_; }
   uint32_t op_count() const { return op_count_; }
+  // Whether a reduction of gradients waits for the one before it (see parallel/program.hpp).
+  bool one_reduction_at_a_time() const { return one_reduction_at_a_time_; }
+
+  // The schedule alone: passes and messages, nothing else.
+  PricedProgram passes_and_messages() const;
 
  private:
   int stage_ = 0;
+  bool one_reduction_at_a_time_ = false;
   std::vector<PricedAction> actions_;
   uint32_t op_count_ = 0;
   // Ops do not depend on the micro-batch: one list a kind and chunk.
-  std::map<std::pair<parallel::ActionKind, int>, std::unique_ptr<std::vector<PricedOp>>> lists_;
+  std::map<std::pair<parallel::ActionKind, int>, std::shared_ptr<std::vector<PricedOp>>> lists_;
 };
 
-bool is_pass(parallel::ActionKind kind);       // forward or backward
-bool is_receive(parallel::ActionKind kind);    // of either direction
-bool goes_forward(parallel::ActionKind kind);  // a forward, or a message of hidden states
+// A forward, or a message of hidden states.
+constexpr bool goes_forward(parallel::ActionKind kind) {
+  return kind == parallel::ActionKind::forward || kind == parallel::ActionKind::send_forward ||
+         kind == parallel::ActionKind::receive_forward;
+}
 
 }  // namespace lockstep::sim

@@ -14,7 +14,8 @@ namespace {
 
 std::string rank_name(const parallel::Mesh& mesh, int rank) {
   const parallel::Coordinates c = mesh.coordinates(rank);
-  return fmt::format("rank {}  tp{} pp{} dp{}", rank, c.tp, c.pp, c.dp);
+  const std::string cp = mesh.size(parallel::Axis::cp) > 1 ? fmt::format(" cp{}", c.cp) : "";
+  return fmt::format("rank {}  tp{}{} pp{} dp{}", rank, c.tp, cp, c.pp, c.dp);
 }
 
 std::string phases_text(const StepResult& result, const cost::Style& style) {
@@ -74,7 +75,7 @@ Json simulate_json(const config::RunFile& run, const StepResult& result, const s
 
 std::string simulate_text(const config::RunFile& run, const StepResult& result,
                           const std::vector<double>& steps, const cost::Style& style) {
-  const parallel::Mesh mesh(run.parallel);
+  const parallel::Mesh mesh(run);
   std::string out = cost::run_line(run) + "\n";
   out += cost::step_text(figures_of(run, result), "simulated", style);
   if (steps.size() > 1) {

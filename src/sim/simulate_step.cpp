@@ -16,6 +16,8 @@ namespace lockstep::sim {
 
 namespace {
 
+using parallel::Axis;
+
 void check_options(const parallel::Layout& layout, const StepOptions& options) {
   const auto check_rank = [&](int rank) {
     if (rank >= 0 && rank < layout.mesh().size()) return;
@@ -53,13 +55,13 @@ StageLanes stage_lanes(const parallel::Mesh& mesh, const LaneGrid& grid, int sta
                        const std::vector<double>& factors, const StepOptions& options,
                        const JitterShape* shape) {
   const size_t lanes = static_cast<size_t>(grid.lanes());
-  StageLanes out{&grid, std::move(paths), std::vector<double>(lanes), {}, {}, shape};
+  StageLanes out{&grid, mesh.size(Axis::tp_kv), std::move(paths), std::vector<double>(lanes), {}, {}, shape};
   out.key_a.resize(lanes);
   out.key_b.resize(lanes);
-  for (int d = 0; d < grid.dp(); ++d) {
+  for (int column = 0; column < grid.columns(); ++column) {
     for (int t = 0; t < grid.tp(); ++t) {
-      const int rank = mesh.rank({t, 0, stage, d});
-      const size_t lane = static_cast<size_t>(grid.lane(t, d));
+      const int rank = mesh.rank({t, column % grid.cp(), stage, column / grid.cp()});
+      const size_t lane = static_cast<size_t>(grid.lane(t, column));
       out.time_factor[lane] = factors[static_cast<size_t>(rank)];
       const LaneKey key = lane_key(options.seed, options.step, rank);
       out.key_a[lane] = key.a;
@@ -75,11 +77,11 @@ std::unique_ptr<LaneTracer> tracer_of(const parallel::Mesh& mesh, const LaneGrid
   std::vector<LaneTracer::Traced> lanes;
   for (const int rank : options.traced_ranks) {
     const parallel::Coordinates c = mesh.coordinates(rank);
-    if (c.pp == program.stage()) lanes.push_back({grid.lane(c.tp, c.dp), rank});
+    if (c.pp == program.stage()) lanes.push_back({grid.lane(c.tp, grid.column(c.cp, c.dp)), rank});
   }
   if (lanes.empty()) return nullptr;
-  return std::make_unique<LaneTracer>(std::move(lanes), program.stage(), mesh.stride(parallel::Axis::pp),
-                                      options.step, program.op_count());
+  return std::make_unique<LaneTracer>(std::move(lanes), program.stage(), mesh.stride(Axis::pp), options.step,
+                                      program.op_count());
 }
 
 std::vector<PricedProgram> price_all(const parallel::Layout& layout,
@@ -113,14 +115,11 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   const auto wall_start = std::chrono::steady_clock::now();
   check_options(layout, options);
   const parallel::Mesh& mesh = layout.mesh();
-  if (mesh.size(parallel::Axis::cp) > 1) {
-    throw UsageError("parallel.cp: context parallelism is not simulated yet; use 1");
-  }
   const cost::OpPrices prices(layout.run());
   const std::vector<PricedProgram> priced = price_all(layout, programs, prices);
-  const LaneGrid grid(mesh.size(parallel::Axis::tp), mesh.size(parallel::Axis::dp));
+  const LaneGrid grid(mesh.size(Axis::tp), mesh.size(Axis::cp), mesh.size(Axis::dp));
   const std::vector<StagePaths> paths = stage_paths(prices.network(), mesh, grid);
-  const IdealPipeline with_tp = ideal_pipeline(priced, free_paths_but_tp(paths));
+  const IdealPipeline ideal = ideal_pipeline(priced, free_messages(paths));
 
   const std::vector<double> factors = time_factors(mesh.size(), options);
   const JitterShape shape(options.jitter ? options.op_jitter : 0);
@@ -139,7 +138,7 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   }
   run_to_end(runs, exchange);
 
-  StepResult result = collect_result(mesh, grid, runs, with_tp);
+  StepResult result = collect_result(mesh, grid, runs, ideal);
   result.bubble_fraction = ideal_pipeline(priced, free_paths(layout.stages())).bubble_fraction();
   for (const PricedProgram& p : priced) result.ops += int64_t{p.op_count()} * grid.lanes();
   for (const auto& tracer : tracers) {

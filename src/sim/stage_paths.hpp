@@ -28,9 +28,12 @@ struct PathArrays {
 };
 
 struct StagePaths {
-  PathArrays tp;                      // by dp rank
-  PathArrays dp;                      // by tp rank
+  PathArrays tp;                      // by column
+  PathArrays tp_kv;                   // by lane
+  PathArrays cp;                      // by lane
+  PathArrays dp;                      // of dp_cp, by tp rank
   PathArrays pp;                      // by lane: ring over the stages
+  PathArrays pp_ends;                 // by lane: first and last stage
   std::map<int, PathArrays> message;  // by peer stage, by lane
 };
 
@@ -38,9 +41,9 @@ struct StagePaths {
 std::vector<StagePaths> stage_paths(const cluster::Network& network, const parallel::Mesh& mesh,
                                     const LaneGrid& grid);
 
-// For one lane a stage: messages and reductions cost nothing. Tensor-parallel collectives cost nothing
-// either, or what the slowest group of the stage in `real` needs.
+// For one lane a stage: messages cost nothing. Tensor- and context-parallel collectives cost nothing either,
+// or what the slowest group of the stage in `real` needs.
 std::vector<StagePaths> free_paths(int stages);
-std::vector<StagePaths> free_paths_but_tp(const std::vector<StagePaths>& real);
+std::vector<StagePaths> free_messages(const std::vector<StagePaths>& real);
 
 }  // namespace lockstep::sim

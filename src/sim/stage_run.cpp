@@ -10,7 +10,7 @@ namespace {
 
 using Kind = parallel::ActionKind;
 
-bool on_tile(Way way) { return way == Way::kernel || way == Way::tp; }
+bool on_tile(Way way) { return way == Way::kernel || way == Way::tp || way == Way::tp_kv || way == Way::cp; }
 
 int phase_of(Kind kind) {
   switch (kind) {
@@ -19,7 +19,11 @@ int phase_of(Kind kind) {
     case Kind::forward:
       return static_cast<int>(PhaseKind::forward);
     case Kind::backward:
+    case Kind::backward_input:
+    case Kind::backward_weight:
       return static_cast<int>(PhaseKind::backward);
+    case Kind::gather_gradients:
+    case Kind::sum_tied_gradients:
     case Kind::gradient_norm:
     case Kind::optimizer_step:
     case Kind::gather_parameters:
@@ -92,14 +96,15 @@ std::string StageRun::where() const {
 
 bool StageRun::begin_action(const PricedAction& action) {
   const Kind kind = action.action.kind;
-  if (is_receive(kind)) {
+  if (parallel::is_receive(kind)) {
     const parallel::Action& a = action.action;
     if (!posted_.insert({{goes_forward(kind), a.chunk, a.micro_batch}, &action}).second) {
       throw RunError(where() + ": is posted twice");
     }
   }
-  if (is_pass(kind) && !take_message(action.action)) return false;
-  if (kind == Kind::gradient_norm) wait_for_dp();
+  const bool takes_message = kind == Kind::forward || parallel::goes_back(kind);
+  if (takes_message && !take_message(action.action)) return false;
+  wait_for_streams(action);
   action_start_ = lowest(times_.clock);
   first_lane_start_ = times_.clock.front();
   return true;
@@ -127,6 +132,44 @@ bool StageRun::take_message(const parallel::Action& a) {
 
 void StageRun::wait_for_dp() { wait_until(times_.clock, times_.dp_stream, times_.dp); }
 
+// What goes on beside the computation and this action needs.
+void StageRun::wait_for_streams(const PricedAction& action) {
+  switch (action.action.kind) {
+    case Kind::forward:
+    case Kind::backward:
+    case Kind::backward_input:
+    case Kind::backward_weight:
+      if (const auto gathered = unsharded_.find(action.action.chunk); gathered != unsharded_.end()) {
+        wait_until(times_.clock, gathered->second, times_.dp);
+        unsharded_.erase(gathered);  // later passes find it there
+      }
+      break;
+    case Kind::reduce_gradients:
+      if (program_.one_reduction_at_a_time() && !reduced_.empty()) {
+        wait_until(times_.clock, reduced_, times_.dp);
+      }
+      break;
+    case Kind::gather_gradients:
+    case Kind::sum_tied_gradients:
+    case Kind::gradient_norm:
+      wait_for_dp();
+      break;
+    default:
+      break;
+  }
+}
+
+// Remembers when a queued action's last collective ends.
+void StageRun::note_queued(const PricedAction& action) {
+  const Kind kind = action.action.kind;
+  if (kind != Kind::unshard && !(kind == Kind::reduce_gradients && program_.one_reduction_at_a_time()))
+    return;
+  const bool queued = std::any_of(action.ops->begin(), action.ops->end(),
+                                  [](const PricedOp& op) { return op.way == Way::dp; });
+  if (!queued) return;
+  (kind == Kind::unshard ? unsharded_[action.action.chunk] : reduced_) = times_.dp_stream;
+}
+
 bool StageRun::run_ops(const PricedAction& action) {
   const std::vector<PricedOp>& ops = *action.ops;
   while (op_ < ops.size()) {
@@ -141,7 +184,8 @@ bool StageRun::run_ops(const PricedAction& action) {
     }
     if (op.way == Way::dp) run_dp(action, op, key);
     if (op.way == Way::send) send(action, op, key);
-    if (op.way == Way::pp && !run_pp(action, op, key)) return false;
+    const bool meets = op.way == Way::pp || op.way == Way::pp_ends;
+    if (meets && !run_pp(action, op, key)) return false;
     ++op_;
   }
   return true;
@@ -149,7 +193,8 @@ bool StageRun::run_ops(const PricedAction& action) {
 
 void StageRun::end_action(const PricedAction& action) {
   const Kind kind = action.action.kind;
-  if (is_pass(kind)) pass_seconds_ += times_.clock.front() - first_lane_start_;
+  note_queued(action);
+  if (parallel::is_pass(kind)) pass_seconds_ += times_.clock.front() - first_lane_start_;
   const int phase = phase_of(kind);
   if (phase < 0) return;
   double end = highest(times_.clock);

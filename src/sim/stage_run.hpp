@@ -1,11 +1,15 @@
 // Runs a priced program on the lanes of one pipeline stage. Per rank there is a compute timeline, on which
-// kernels and tensor-parallel collectives follow one another; a send stream; and a data-parallel stream.
+// kernels and tensor- and context-parallel collectives follow one another; a send stream; and a data-parallel
+// stream, for all collectives over dp_cp.
 //
-// - A pass whose receive was posted waits until the message has arrived; a receive itself takes no time.
+// - A pass whose receive was posted waits until the message has arrived; a receive itself takes no time. Then
+//   it waits for the latest unshard of its chunk.
 // - A send starts when its tensor is computed and the rank's send stream is free.
-// - A gradient reduction or parameter gather is queued and goes on beside the computation; it starts when all
-//   ranks of its group have queued it and their data-parallel streams are free.
-// - gradient_norm waits for the rank's data-parallel stream; its collectives are waited for one by one.
+// - An unshard, gradient reduction or parameter gather is queued and goes on beside the computation; it
+//   starts when all ranks of its group have queued it and their data-parallel streams are free. Where a
+//   program has one reduction at a time, the next one waits for it before it does anything.
+// - gather_gradients, sum_tied_gradients and gradient_norm wait for the rank's data-parallel stream; their
+//   collectives are waited for one by one.
 #pragma once
 
 #include <array>
@@ -26,6 +30,7 @@ namespace lockstep::sim {
 // What the lanes of a stage are, by lane.
 struct StageLanes {
   const LaneGrid* grid = nullptr;
+  int kv_copies = 1;  // neighbouring ranks of tp that hold the same key and value heads
   StagePaths paths;
   std::vector<double> time_factor;  // of the rank's kernels
   std::vector<uint32_t> key_a, key_b;
@@ -40,6 +45,7 @@ struct LaneTimes {
         send_stream(lanes),
         data(lanes),
         tp(lanes),
+        cp(lanes),
         message(lanes),
         pp_meeting(lanes),
         dp(lanes),
@@ -51,6 +57,7 @@ struct LaneTimes {
   // Parts of the time that has passed:
   std::vector<double> data;        // load_batch
   std::vector<double> tp;          // tensor-parallel collectives, waiting included
+  std::vector<double> cp;          // context-parallel ones
   std::vector<double> message;     // waiting for pipeline messages
   std::vector<double> pp_meeting;  // collectives over stages, waiting included
   std::vector<double> dp;          // waiting for data-parallel collectives
@@ -95,6 +102,8 @@ class StageRun {
   bool run_pp(const PricedAction& action, const PricedOp& op, OpKey key);
   void send(const PricedAction& action, const PricedOp& op, OpKey key);
   void wait_for_dp();
+  void wait_for_streams(const PricedAction& action);
+  void note_queued(const PricedAction& action);
 
   TileLanes view(const Tile& tile);
   double factor(size_t lane, OpKey key) const;
@@ -107,11 +116,14 @@ class StageRun {
   LaneTimes times_;
   std::array<PhaseTimes, phase_kinds> phases_;
 
-  size_t at_ = 0;         // action
-  size_t op_ = 0;         // op in it
-  bool begun_ = false;    // the action's waiting is over
-  bool entered_ = false;  // the stage stands at a meeting
-  int meetings_ = 0;
+  size_t at_ = 0;                  // action
+  size_t op_ = 0;                  // op in it
+  bool begun_ = false;             // the action's waiting is over
+  bool entered_ = false;           // the stage stands at a meeting
+  std::array<int, 2> meetings_{};  // had so far: of all stages, of the two ends
+  // When what is queued on the data-parallel stream ends, by lane; empty: nothing is.
+  std::map<int, std::vector<double>> unsharded_;  // by chunk, its latest
+  std::vector<double> reduced_;                   // the latest reduction
   double first_lane_start_ = 0;
   double pass_seconds_ = 0;
   double action_start_ = 0;                                           // of the earliest lane

@@ -11,7 +11,9 @@ namespace {
 using Kind = parallel::ActionKind;
 
 // Queued beside the computation; every other collective is waited for where it stands.
-bool is_beside(Kind kind) { return kind == Kind::reduce_gradients || kind == Kind::gather_parameters; }
+bool is_beside(Kind kind) {
+  return kind == Kind::unshard || kind == Kind::reduce_gradients || kind == Kind::gather_parameters;
+}
 
 }  // namespace
 
@@ -28,24 +30,30 @@ std::vector<double>* StageRun::bucket(Kind kind) {
 
 TileLanes StageRun::view(const Tile& tile) {
   const size_t lane = static_cast<size_t>(tile.first_lane);
-  const size_t dp = static_cast<size_t>(tile.first_dp);
+  const StagePaths& paths = lanes_.paths;
+  const auto ring = [](const PathArrays& axis, size_t first) {
+    return RingView{axis.latency.data() + first, axis.seconds_per_byte.data() + first};
+  };
   return {lanes_.grid->tp(),
+          lanes_.grid->cp(),
           tile.width,
           times_.clock.data() + lane,
           lanes_.time_factor.data() + lane,
           lanes_.key_a.data() + lane,
           lanes_.key_b.data() + lane,
           times_.tp.data() + lane,
-          lanes_.paths.tp.latency.data() + dp,
-          lanes_.paths.tp.seconds_per_byte.data() + dp};
+          times_.cp.data() + lane,
+          ring(paths.tp, static_cast<size_t>(tile.first_column)),
+          ring(paths.tp_kv, lane),
+          ring(paths.cp, lane)};
 }
 
 void StageRun::run_op(const Tile& tile, const PricedOp& op, OpKey key) {
-  if (op.way == Way::kernel) {
-    run_kernel(view(tile), op.seconds, lanes_.shape, key);
-  } else {
-    run_tp_collective(view(tile), op.rounds, op.bytes, lanes_.shape, key);
-  }
+  if (op.way == Way::kernel) return run_kernel(view(tile), op.seconds, lanes_.shape, key);
+  const CollectiveTime time{op.rounds, op.bytes, lanes_.shape, key};
+  if (op.way == Way::tp) return run_tp_collective(view(tile), time);
+  if (op.way == Way::cp) return run_cp_collective(view(tile), time);
+  run_tp_kv_collective(view(tile), lanes_.kv_copies, time);
 }
 
 void StageRun::run_on_tiles(const PricedAction& action, size_t begin, size_t end) {
@@ -83,11 +91,14 @@ void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key)
   for (size_t i = 0; i < ready.size(); ++i) ready[i] = std::max(times_.clock[i], times_.dp_stream[i]);
   for (int t = 0; t < grid.tp(); ++t) {
     double start = 0;
-    for (int d = 0; d < grid.dp(); ++d) start = std::max(start, ready[static_cast<size_t>(grid.lane(t, d))]);
-    const double seconds = lanes_.paths.dp.seconds(static_cast<size_t>(t), op.rounds, op.bytes) *
-                           factor(static_cast<size_t>(grid.lane(t, 0)), key);
-    for (int d = 0; d < grid.dp(); ++d) {
-      times_.dp_stream[static_cast<size_t>(grid.lane(t, d))] = start + seconds;
+    for (const Tile& tile : grid.tiles()) {
+      const double* const row = ready.data() + tile.first_lane + t * tile.width;
+      for (int c = 0; c < tile.width; ++c) start = std::max(start, row[c]);
+    }
+    const double end = start + lanes_.paths.dp.seconds(static_cast<size_t>(t), op.rounds, op.bytes) *
+                                   factor(static_cast<size_t>(grid.lane(t, 0)), key);
+    for (const Tile& tile : grid.tiles()) {
+      std::fill_n(times_.dp_stream.data() + tile.first_lane + t * tile.width, tile.width, end);
     }
   }
   if (!is_beside(action.action.kind)) wait_for_dp();
@@ -98,22 +109,27 @@ void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key)
   }
 }
 
+// A collective of all stages, or of the two ends.
 bool StageRun::run_pp(const PricedAction& action, const PricedOp& op, OpKey key) {
+  const bool ends = op.way == Way::pp_ends;
+  int& had = meetings_[ends ? 1 : 0];
+  const Exchange::MeetingKey place{ends, had};
   if (!entered_) {
-    exchange_.enter(meetings_, times_.clock);
+    exchange_.enter(place, times_.clock);
     if (program_.stage() == 0 && lanes_.shape != nullptr) {
       std::vector<double> factors(times_.clock.size());
       for (size_t i = 0; i < factors.size(); ++i) factors[i] = factor(i, key);
-      exchange_.set_factor(meetings_, std::move(factors));
+      exchange_.set_factor(place, std::move(factors));
     }
     entered_ = true;
   }
-  const Exchange::Meeting* meeting = exchange_.meeting(meetings_);
+  const Exchange::Meeting* meeting = exchange_.meeting(place);
   if (meeting == nullptr) return false;
+  const PathArrays& ring = ends ? lanes_.paths.pp_ends : lanes_.paths.pp;
   const int lanes = lanes_.grid->lanes();
   if (tracer_ != nullptr) tracer_->before(times_.clock, 0, lanes);
   for (size_t i = 0; i < times_.clock.size(); ++i) {
-    double seconds = lanes_.paths.pp.seconds(i, op.rounds, op.bytes);
+    double seconds = ring.seconds(i, op.rounds, op.bytes);
     if (!meeting->factor.empty()) seconds *= meeting->factor[i];
     const double end = meeting->start[i] + seconds;
     times_.pp_meeting[i] += end - times_.clock[i];
@@ -121,7 +137,7 @@ bool StageRun::run_pp(const PricedAction& action, const PricedOp& op, OpKey key)
   }
   if (tracer_ != nullptr) tracer_->after(times_.clock, 0, lanes, action, op);
   entered_ = false;
-  ++meetings_;
+  ++had;
   return true;
 }
 

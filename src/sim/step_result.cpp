@@ -19,6 +19,7 @@ RankSplit split_rank(const LaneTimes& times, size_t lane, double schedule_idle, 
   cost::StepSplit& s = r.split;
   s.data = times.data[lane];
   s.tp = times.tp[lane];
+  s.cp = times.cp[lane];
   s.optimizer = times.optimizer[lane];
   s.barrier = seconds - r.finish;
   const double pipeline = times.message[lane] + times.pp_meeting[lane];
@@ -27,7 +28,7 @@ RankSplit split_rank(const LaneTimes& times, size_t lane, double schedule_idle, 
   s.bubble = bubble_in_pipeline + bubble_in_dp;
   s.pp = pipeline - bubble_in_pipeline;
   s.dp = times.dp[lane] - bubble_in_dp;
-  s.compute = r.finish - (s.data + s.tp + s.optimizer + pipeline + times.dp[lane]);
+  s.compute = r.finish - (s.data + s.tp + s.cp + s.optimizer + pipeline + times.dp[lane]);
   return r;
 }
 
@@ -67,9 +68,9 @@ StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, cons
   const auto sums = result.split.parts();
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const parallel::Coordinates c = mesh.coordinates(rank);
-    const RankSplit r =
-        split_rank(runs[static_cast<size_t>(c.pp)].times(), static_cast<size_t>(grid.lane(c.tp, c.dp)),
-                   ideal.idle(static_cast<size_t>(c.pp)), result.seconds);
+    const RankSplit r = split_rank(runs[static_cast<size_t>(c.pp)].times(),
+                                   static_cast<size_t>(grid.lane(c.tp, grid.column(c.cp, c.dp))),
+                                   ideal.idle(static_cast<size_t>(c.pp)), result.seconds);
     const auto parts = r.split.values();
     for (size_t i = 0; i < sums.size(); ++i) *sums[i] += parts[i];
     result.finish_seconds.push_back(r.finish);

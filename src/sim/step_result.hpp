@@ -11,8 +11,8 @@ namespace lockstep::sim {
 
 // Everything but bubble_fraction, ops, traces and wall_seconds.
 //
-// A rank's seconds are split so: what its timeline booked as data, tp and optimizer is that; the rest of what
-// it was busy is compute; barrier is the time after it was done. What it waited for messages, stages and
+// A rank's seconds are split so: what its timeline booked as data, tp, cp and optimizer is that; the rest of
+// what it was busy is compute; barrier is the time after it was done. What it waited for messages, stages and
 // data-parallel collectives is bubble as far as the schedule alone leaves its stage idle (`ideal`: the same
 // passes with free messages); waiting beyond that is pp, and then dp.
 StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, const std::vector<StageRun>& runs,

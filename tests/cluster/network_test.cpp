@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lockstep::cluster {
 namespace {
 
@@ -21,6 +23,14 @@ config::ClusterConfig h100_like() {
 }
 
 double bandwidth(const Path& path) { return 1 / path.seconds_per_byte; }
+
+std::vector<Path> ring_paths(const Network& net, const RankAxis& axis) {
+  return net.ring_paths(axis.world, [&](int rank) {
+    std::vector<int> group;
+    for (int i = 0; i < axis.size; ++i) group.push_back(axis.at(rank, i));
+    return group;
+  });
+}
 
 TEST(Network, WhereRanksStand) {
   const Network net(h100_like());
@@ -74,12 +84,12 @@ TEST(Network, BetweenPodsAllAtOnceGetTheOversubscribedShare) {
 
 TEST(Network, RingsThatLeaveTheNodeUseTheNic) {
   const Network net(h100_like());
-  const auto tp8 = net.ring_paths({16, 1, 8});
+  const auto tp8 = ring_paths(net, {16, 1, 8});
   for (const Path& path : tp8) EXPECT_EQ(path, (Path{1e-6, 1 / 450e9}));
-  const auto tp16 = net.ring_paths({16, 1, 16});
+  const auto tp16 = ring_paths(net, {16, 1, 16});
   for (const Path& path : tp16) EXPECT_EQ(path, (Path{5e-6, 1 / 50e9}));
   // Groups of 3 on nodes of 8: some fit, some straddle.
-  const auto tp3 = net.ring_paths({24, 1, 3});
+  const auto tp3 = ring_paths(net, {24, 1, 3});
   EXPECT_EQ(tp3[0].latency, 1e-6);
   EXPECT_EQ(tp3[6].latency, 5e-6);
   EXPECT_EQ(tp3[8].latency, 5e-6);
@@ -89,21 +99,36 @@ TEST(Network, RingsThatLeaveTheNodeUseTheNic) {
 TEST(Network, EightRanksOfANodeHaveANicEach) {
   const Network net(h100_like());
   // Data parallel over 16 nodes: eight rings pass each node at once, each at the full NIC.
-  for (const Path& path : net.ring_paths({128, 8, 16})) EXPECT_EQ(path, (Path{5e-6, 1 / 50e9}));
+  for (const Path& path : ring_paths(net, {128, 8, 16})) EXPECT_EQ(path, (Path{5e-6, 1 / 50e9}));
 }
 
 TEST(Network, ABadOrderCrowdsTheUplink) {
   const Network net(h100_like());
   // 16,384 ranks, groups of 128: along the outermost axis a ring enters each pod once ...
-  const auto good = net.ring_paths({16384, 128, 128});
+  const auto good = ring_paths(net, {16384, 128, 128});
   EXPECT_NEAR(bandwidth(good[0]), 50e9, 1);
   // ... but a ring whose every hop changes the pod leaves each GPU a seventh (here nearly all pods are full).
-  const auto bad = net.ring_paths({24576, 3072, 8});
+  const auto bad = ring_paths(net, {24576, 3072, 8});
   EXPECT_NEAR(bandwidth(bad[0]), 50e9 / 7, 1);
 }
 
 TEST(Network, AGroupOfOneNeedsNoNetwork) {
-  for (const Path& path : Network(h100_like()).ring_paths({8, 1, 1})) EXPECT_EQ(path, (Path{0, 0}));
+  for (const Path& path : ring_paths(Network(h100_like()), {8, 1, 1})) EXPECT_EQ(path, (Path{0, 0}));
+}
+
+TEST(Network, GroupsNeedNotBeEvenlySpacedNorEquallyLarge) {
+  const Network net(h100_like());
+  const std::vector<std::vector<int>> groups = {{0, 1, 8, 9}, {2}, {3, 4, 5}, {6, 7}, {10, 11}};
+  const auto paths = net.ring_paths(12, [&](int rank) {
+    for (const auto& group : groups) {
+      if (std::find(group.begin(), group.end(), rank) != group.end()) return group;
+    }
+    return std::vector<int>{};
+  });
+  EXPECT_EQ(paths[0], (Path{5e-6, 1 / 50e9}));  // two of its four hops leave the node
+  EXPECT_EQ(paths[9], paths[0]);
+  EXPECT_EQ(paths[2], (Path{0, 0}));
+  for (const size_t rank : {3u, 4u, 5u, 6u, 7u, 10u}) EXPECT_EQ(paths[rank], (Path{1e-6, 1 / 450e9}));
 }
 
 }  // namespace

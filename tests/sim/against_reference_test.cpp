@@ -3,27 +3,25 @@
 
 #include <algorithm>
 
+#include "parallel/drawn_run.hpp"
 #include "sim/drawn_layouts.hpp"
 #include "sim/reference_simulator.hpp"
 
 namespace lockstep::tests {
 namespace {
 
-std::string describe(const config::RunFile& run) {
-  const auto& p = run.parallel;
-  return "tp" + std::to_string(p.tp) + " pp" + std::to_string(p.pp) + " dp" + std::to_string(p.dp) + " V" +
-         std::to_string(p.virtual_stages) + " m" + std::to_string(run.micro_batches()) + " layers" +
-         std::to_string(run.model.layers) + " less" + std::to_string(p.first_stage_less_layers) + "," +
-         std::to_string(p.last_stage_less_layers) + " node" + std::to_string(run.cluster.gpus_per_node);
-}
-
 // Idle time of each stage by the schedule alone, and the bubble's share, from the plain simulator.
 struct Idle {
   std::vector<double> by_stage;
   double share = 0;
 };
-Idle idle_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+Idle idle_of(const parallel::Layout& layout, std::vector<parallel::Program> programs,
              Communication communication) {
+  for (parallel::Program& program : programs) {
+    std::erase_if(program.actions, [](const parallel::Action& a) {
+      return !parallel::is_pass(a.kind) && a.peer < 0;  // messages have a peer
+    });
+  }
   sim::StepOptions none;
   none.jitter = false;
   const ReferenceResult r = reference_step(layout, programs, none, communication);
@@ -79,7 +77,7 @@ void compare_times(const sim::StepResult& fast, const ReferenceResult& plain) {
   }
 }
 
-void compare(const config::RunFile& run, const sim::StepOptions& options, bool uniform_tp) {
+void compare(const config::RunFile& run, const sim::StepOptions& options, bool uniform) {
   const parallel::Layout layout(run);
   const auto programs = parallel::build_step_programs(layout);
   const sim::StepResult fast = sim::simulate_step(layout, programs, options);
@@ -89,7 +87,7 @@ void compare(const config::RunFile& run, const sim::StepOptions& options, bool u
   expect_close(fast.seconds, plain.seconds, scale, "step");
   EXPECT_EQ(fast.ops, plain.ops);
   compare_times(fast, plain);
-  const Idle idle = idle_of(layout, programs, Communication::tp_only);
+  const Idle idle = idle_of(layout, programs, Communication::no_messages);
   cost::StepSplit sums;
   for (size_t i = 0; i < plain.ranks.size(); ++i) {
     const ReferenceRank& r = plain.ranks[i];
@@ -102,16 +100,18 @@ void compare(const config::RunFile& run, const sim::StepOptions& options, bool u
     sums.pp += std::max(0.0, pipeline - budget);
     sums.dp += r.dp - (bubble - std::min(budget, pipeline));
     sums.tp += r.tp;
+    sums.cp += r.cp;
     sums.data += r.data;
     sums.optimizer += r.optimizer;
     sums.barrier += plain.seconds - r.finish;
   }
   const double n = static_cast<double>(plain.ranks.size());
   expect_close(fast.split.tp, sums.tp / n, scale, "tp");
+  expect_close(fast.split.cp, sums.cp / n, scale, "cp");
   expect_close(fast.split.data, sums.data / n, scale, "data");
   expect_close(fast.split.optimizer, sums.optimizer / n, scale, "optimizer");
   expect_close(fast.split.barrier, sums.barrier / n, scale, "barrier");
-  if (uniform_tp) {
+  if (uniform) {
     expect_close(fast.split.bubble, sums.bubble / n, scale, "bubble");
     expect_close(fast.split.pp, sums.pp / n, scale, "pp");
     expect_close(fast.split.dp, sums.dp / n, scale, "dp");
@@ -120,26 +120,28 @@ void compare(const config::RunFile& run, const sim::StepOptions& options, bool u
   expect_close(fast.split.total(), fast.seconds, scale, "sum of the split");
 }
 
-// Where tp groups lie alike in nodes, every replica has the same pace.
-bool has_uniform_tp(const config::RunFile& run) {
-  return run.cluster.gpus_per_node % run.parallel.tp == 0 || run.parallel.tp % run.cluster.gpus_per_node == 0;
+// Where tp and cp groups lie alike in nodes and pods, every replica has the same pace.
+bool has_uniform_groups(const config::RunFile& run) {
+  const int64_t group = run.parallel.tp * run.parallel.cp;
+  const auto fit = [&](int64_t unit) { return unit % group == 0 || run.parallel.world_size() <= unit; };
+  return fit(run.cluster.gpus_per_node) && fit(run.cluster.gpus_per_pod);
 }
 
 TEST(AgainstReference, DrawnLayoutsWithoutJitter) {
   Drawn drawn(1);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 50; ++i) {
     const config::RunFile run = drawn.run();
     SCOPED_TRACE(describe(run));
     sim::StepOptions options = sim::step_options(run.simulate);
     options.jitter = false;
-    compare(run, options, has_uniform_tp(run));
+    compare(run, options, has_uniform_groups(run));
     if (HasFailure()) return;
   }
 }
 
 TEST(AgainstReference, DrawnLayoutsWithJitterAndASlowRank) {
   Drawn drawn(2);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 50; ++i) {
     const config::RunFile run = drawn.run();
     SCOPED_TRACE(describe(run));
     sim::StepOptions options = sim::step_options(run.simulate);
@@ -147,7 +149,7 @@ TEST(AgainstReference, DrawnLayoutsWithJitterAndASlowRank) {
     options.rank_jitter = 0.1;
     options.step = i;
     if (i % 3 == 0) options.slow = {{static_cast<int>(run.parallel.world_size()) - 1, 1.5}};
-    compare(run, options, has_uniform_tp(run));
+    compare(run, options, has_uniform_groups(run));
     if (HasFailure()) return;
   }
 }
@@ -156,6 +158,18 @@ TEST(AgainstReference, ReplicasThatFillMoreThanOneTile) {
   config::RunFile run = sample_run(2, 2, 75, 2, 3);
   run.cluster = small_cluster(4, 96);
   compare(run, sim::step_options(run.simulate), true);
+}
+
+// Groups of 3 do not divide a tile's usual width, groups of 40 exceed it.
+TEST(AgainstReference, ContextParallelGroupsThatFillMoreThanOneTile) {
+  for (const auto& [cp, dp] : {std::pair{3, 25}, std::pair{40, 2}}) {
+    config::RunFile run = sample_run(2, 2, dp, 1, 3);
+    run.parallel.cp = cp;
+    run.model.kv_heads = 1;  // copied over tp
+    run.train.sequence = 2 * 2 * cp * 4;
+    run.cluster = small_cluster(480, 960);
+    compare(run, sim::step_options(run.simulate), true);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "config/rules.hpp"
 #include "parallel/sample_run.hpp"
 
 namespace lockstep::tests {
@@ -40,33 +41,32 @@ class Drawn {
 
   int64_t one_of(std::initializer_list<int64_t> values) { return values.begin()[engine_() % values.size()]; }
 
+  // A valid run.
   config::RunFile run() {
-    const int64_t tp = one_of({1, 2, 4});
-    const int64_t pp = one_of({1, 2, 3, 4, 5});
-    const int64_t dp = one_of({1, 2, 3, 4});
-    const int64_t virtual_stages = pp > 1 ? one_of({1, 1, 2, 3}) : 1;
-    const int64_t micro_batches = one_of({1, 2, 3, 4, 5, 8, 12});
-    config::RunFile run = sample_run(tp, pp, dp, virtual_stages, micro_batches);
-    if (virtual_stages == 1 && one_of({0, 1}) == 1) run.parallel.schedule = config::ScheduleKind::gpipe;
-    const int64_t each = one_of({1, 2, 3});
-    run.parallel.first_stage_less_layers = one_of({0, 1, each});
-    run.parallel.last_stage_less_layers = one_of({0, 1, each});
-    if (pp * virtual_stages == 1) {
-      run.parallel.first_stage_less_layers = run.parallel.last_stage_less_layers = 0;
+    for (;;) {
+      config::RunFile run = any_run();
+      std::vector<config::Problem> problems;
+      config::check_rules(run, {}, problems);
+      if (problems.empty()) return run;
     }
-    run.parallel.first_stage_less_layers = std::min(run.parallel.first_stage_less_layers, each);
-    run.parallel.last_stage_less_layers = std::min(run.parallel.last_stage_less_layers, each);
-    run.model.layers = each * pp * virtual_stages - run.parallel.first_stage_less_layers -
-                       run.parallel.last_stage_less_layers;
-    if (run.model.layers < 1) return this->run();
+  }
+
+ private:
+  config::RunFile any_run() {
+    const int64_t virtual_stages = one_of({1, 1, 2, 3});
+    config::RunFile run =
+        sample_run(one_of({1, 2, 4}), one_of({1, 2, 3, 4, 5}), one_of({1, 2, 3, 4}), virtual_stages, 1);
     run.model.hidden = one_of({64, 256, 512});
     run.model.ffn = one_of({96, 512, 1024});
-    run.parallel.sequence_parallel = one_of({0, 1}) == 1;
-    run.parallel.micro_batch = one_of({1, 2});
-    run.train.global_batch *= run.parallel.micro_batch;
-    run.train.sequence = one_of({32, 128, 512});
-    if (one_of({0, 1}) == 1) run.parallel.recompute = {"norm", "swiglu", "attention"};
-    if (one_of({0, 0, 0, 1}) == 1) run.parallel.recompute = {"full"};
+    run.model.kv_heads = one_of({1, 2, 4, 8});
+    run.model.vocab = one_of({256, 251, 3});
+    run.model.tie_embeddings = one_of({0, 0, 1}) == 1;
+    run.data.document_mask = one_of({0, 1}) == 1;
+    draw_cut(run);
+    draw_memory_choices(run.parallel);
+    run.train.sequence = one_of({1, 4, 16}) * 8 * run.parallel.tp * run.parallel.cp;
+    run.train.global_batch =
+        run.parallel.replicas * run.parallel.micro_batch * one_of({1, 2, 3, 4, 5, 8, 12});
     run.cluster = small_cluster(one_of({2, 4, 6, 64}), one_of({12, 12, 192}));
     if (run.cluster.gpus_per_pod % run.cluster.gpus_per_node != 0) run.cluster.gpus_per_pod = 192;
     // Slow enough at times that messages and reductions queue up behind one another.
@@ -76,7 +76,37 @@ class Drawn {
     return run;
   }
 
- private:
+  void draw_cut(config::RunFile& run) {
+    config::ParallelConfig& p = run.parallel;
+    if (p.virtual_stages == 1) {
+      p.schedule = static_cast<config::ScheduleKind>(one_of({0, 1, 2, 3, 3}));
+    }
+    p.cp = one_of({1, 1, 2, 3});
+    p.replicas = p.dp + one_of({0, 0, 1, 5});
+    p.micro_batch = one_of({1, 2});
+    const int64_t each = one_of({1, 2, 3});
+    run.model.layers = each * p.pp * p.virtual_stages;
+    if (one_of({0, 1}) == 1) {
+      p.layer_split = config::LayerSplit::cost;
+      run.model.layers = one_of({1, 4, 7});
+    } else if (p.pp * p.virtual_stages > 1) {
+      p.first_stage_less_layers = one_of({0, 1, each});
+      p.last_stage_less_layers = one_of({0, 1, each});
+      run.model.layers -= p.first_stage_less_layers + p.last_stage_less_layers;
+    }
+  }
+
+  void draw_memory_choices(config::ParallelConfig& p) {
+    p.sequence_parallel = one_of({0, 1, 1}) == 1;
+    p.zero = one_of({0, 1, 2, 3, 3});
+    p.reshard_after_forward = one_of({0, 1, 1}) == 1;
+    if (p.zero >= 2 && one_of({0, 1}) == 1) p.gradient_scatter = config::GradientScatter::micro_batch;
+    if (one_of({0, 1}) == 1) p.recompute = {"norm", "swiglu", "attention"};
+    if (one_of({0, 0, 0, 1}) == 1) p.recompute = {"full"};
+    if (!p.recompute.empty()) p.recompute_every = one_of({1, 2});
+    if (one_of({0, 0, 1}) == 1) p.gathered_input = config::GatheredInput::keep;
+  }
+
   std::mt19937 engine_;
 };
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <queue>
 #include <set>
 #include <stdexcept>
@@ -36,6 +37,8 @@ struct Gathering {
 struct Rank {
   int id = 0;
   parallel::Coordinates at;
+  double speed = 1;  // its kernels take so many times as long
+  sim::LaneKey key;
   std::vector<FlatOp> ops;
   std::vector<uint32_t> index;  // of each op in the program
   size_t next = 0;
@@ -43,10 +46,14 @@ struct Rank {
   double clock = 0;
   double pass_start = 0;
   double send_free = 0;
-  // Data-parallel stream: what is queued (program position and time), the head being in a gathering.
-  std::deque<std::pair<size_t, double>> dp_queue;
+  // Data-parallel stream: positions in the program of what is queued, ascending; the head is in a gathering.
+  std::deque<size_t> dp_queue;
   double dp_free = 0;
   bool blocked_on_dp = false;
+  size_t blocked_until = 0;         // this position is through
+  std::map<int, size_t> unsharded;  // by chunk: its latest unshard's last collective
+  size_t reduced = 0;               // the latest reduction's
+  bool any_reduced = false;
   bool blocked_on_message = false;
   std::set<MessageId> posted;
   std::map<MessageId, double> arrived;
@@ -103,6 +110,8 @@ class Reference {
     Rank r;
     r.id = id;
     r.at = mesh_.coordinates(id);
+    r.speed = speed(id);
+    r.key = sim::lane_key(options_.seed, options_.step, id);
     uint32_t index = 0;
     for (const Action& action : programs[static_cast<size_t>(r.at.pp)].actions) {
       const auto ops = parallel::action_ops(layout_, r.at.pp, action);
@@ -118,9 +127,7 @@ class Reference {
     ranks_.push_back(std::move(r));
   }
 
-  double draw(int rank, uint32_t index) const {
-    return shape_.factor(sim::lane_key(options_.seed, options_.step, rank), sim::op_key(index));
-  }
+  double draw(const Rank& r, uint32_t index) const { return shape_.factor(r.key, sim::op_key(index)); }
   double speed(int rank) const {
     double factor = options_.jitter ? sim::rank_time_factor(options_.seed, rank, options_.rank_jitter) : 1.0;
     for (const sim::SlowRank& slow : options_.slow) factor *= slow.rank == rank ? slow.factor : 1.0;
@@ -128,7 +135,7 @@ class Reference {
   }
   bool is_free(Axis axis) const {
     return communication_ == Communication::none ||
-           (communication_ == Communication::tp_only && axis != Axis::tp);
+           (communication_ == Communication::no_messages && axis != Axis::tp && axis != Axis::cp);
   }
 
   // Slowest hop of the ring through `rank`'s group while all groups of the axis go round.
@@ -199,7 +206,8 @@ class Reference {
     const Action& a = *f.action;
     const MessageId id{a.kind == Kind::forward || a.kind == Kind::receive_forward, a.chunk, a.micro_batch};
     if (a.kind == Kind::receive_forward || a.kind == Kind::receive_backward) r.posted.insert(id);
-    if ((a.kind == Kind::forward || a.kind == Kind::backward) && r.posted.contains(id)) {
+    if ((a.kind == Kind::forward || a.kind == Kind::backward || a.kind == Kind::backward_input) &&
+        r.posted.contains(id)) {
       if (!r.arrived.contains(id)) {
         r.blocked_on_message = true;
         blocked_since_[r.id] = r.clock;
@@ -208,9 +216,8 @@ class Reference {
       r.arrived.erase(id);
       r.posted.erase(id);
     }
-    if (a.kind == Kind::gradient_norm && !r.dp_queue.empty()) {
-      r.blocked_on_dp = true;
-      blocked_since_[r.id] = r.clock;
+    if (const auto until = needed_position(r, a); until && !is_through(r, *until)) {
+      block_on_dp(r, *until);
       return false;
     }
     r.waited = true;
@@ -219,12 +226,40 @@ class Reference {
     return true;
   }
 
+  static bool is_through(const Rank& r, size_t position) {
+    return r.dp_queue.empty() || r.dp_queue.front() > position;
+  }
+  void block_on_dp(Rank& r, size_t position) {
+    r.blocked_on_dp = true;
+    r.blocked_until = position;
+    blocked_since_[r.id] = now_;
+  }
+
+  static bool is_backward(Kind kind) {
+    return kind == Kind::backward || kind == Kind::backward_input || kind == Kind::backward_weight;
+  }
+
+  // The collective beside the computation that an action has to wait for.
+  std::optional<size_t> needed_position(const Rank& r, const Action& a) const {
+    if (a.kind == Kind::forward || is_backward(a.kind)) {
+      const auto found = r.unsharded.find(a.chunk);
+      if (found != r.unsharded.end()) return found->second;
+    }
+    const bool one_at_a_time = layout_.zero() >= 2 || layout_.rounds() > 1;
+    if (a.kind == Kind::reduce_gradients && one_at_a_time && r.any_reduced) return r.reduced;
+    const bool all = a.kind == Kind::gather_gradients || a.kind == Kind::sum_tied_gradients ||
+                     a.kind == Kind::gradient_norm;
+    if (all && !r.dp_queue.empty()) return r.dp_queue.back();
+    return std::nullopt;
+  }
+
   void done_with(Rank& r) {
     const FlatOp& f = r.ops[r.next];
     if (f.last_of_action) {
-      const bool pass = f.action->kind == Kind::forward || f.action->kind == Kind::backward;
-      if (pass) r.out.passes += r.clock - r.pass_start;
-      if (f.action->kind == Kind::backward) r.out.last_backward = r.clock;
+      if (f.action->kind == Kind::forward || is_backward(f.action->kind)) {
+        r.out.passes += r.clock - r.pass_start;
+      }
+      if (is_backward(f.action->kind)) r.out.last_backward = r.clock;
       r.waited = false;
     }
     ++r.next;
@@ -239,7 +274,7 @@ class Reference {
       return true;
     }
     if (cost::is_kernel(f.op.kind)) {
-      const double seconds = prices_.kernel_seconds(f.op) * speed(r.id) * draw(r.id, index);
+      const double seconds = prices_.kernel_seconds(f.op) * r.speed * draw(r, index);
       if (f.action->kind == Kind::load_batch) r.out.data += seconds;
       if (f.action->kind == Kind::gradient_norm || f.action->kind == Kind::optimizer_step) {
         r.out.optimizer += seconds;
@@ -252,17 +287,20 @@ class Reference {
       done_with(r);
       return true;
     }
-    if (f.op.axis == Axis::dp) {
-      const bool beside =
-          f.action->kind == Kind::reduce_gradients || f.action->kind == Kind::gather_parameters;
-      r.dp_queue.emplace_back(r.next, now_);
+    if (f.op.axis == Axis::dp_cp) {
+      const Kind kind = f.action->kind;
+      r.dp_queue.push_back(r.next);
+      if (kind == Kind::unshard) r.unsharded[f.action->chunk] = r.next;
+      if (kind == Kind::reduce_gradients) {
+        r.reduced = r.next;
+        r.any_reduced = true;
+      }
       if (r.dp_queue.size() == 1) start_dp(r);
-      if (beside) {
+      if (kind == Kind::unshard || kind == Kind::reduce_gradients || kind == Kind::gather_parameters) {
         done_with(r);
         return true;
       }
-      r.blocked_on_dp = true;
-      blocked_since_[r.id] = now_;
+      block_on_dp(r, r.next);
       return false;
     }
     meet(r, f);
@@ -283,7 +321,7 @@ class Reference {
     c.pp = a.peer;
     const int to = mesh_.rank(c);
     const double start = std::max(r.send_free, now_);
-    r.send_free = start + message_seconds(f.op, r.id, to) * draw(r.id, index);
+    r.send_free = start + message_seconds(f.op, r.id, to) * draw(r, index);
     const MessageId id{a.kind == Kind::send_forward, a.peer_chunk, a.micro_batch};
     at(r.send_free, [this, to, id] { deliver(to, id); });
   }
@@ -293,13 +331,13 @@ class Reference {
     r.arrived[id] = now_;
     if (!r.blocked_on_message) return;
     const Action& a = *r.ops[r.next].action;
-    if (id != MessageId{a.kind == Kind::forward, a.chunk, a.micro_batch}) return;
+    if (id != MessageId{a.kind == Kind::forward, a.chunk, a.micro_batch}) return;  // backwards otherwise
     r.blocked_on_message = false;
     r.out.message += now_ - blocked_since_[to];
     resume(to);
   }
 
-  // Tensor-parallel and pipeline collectives: all ranks of the group stand still.
+  // Tensor- and context-parallel and pipeline collectives: all ranks of the group stand still.
   void meet(Rank& r, const FlatOp& f) {
     const auto group = mesh_.group(f.op.axis, r.id);
     const int occurrence = met_[{static_cast<int>(f.op.axis), r.id}]++;
@@ -308,37 +346,38 @@ class Reference {
     blocked_since_[r.id] = now_;
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
-    const double end = now_ + collective_seconds(f.op, r.id) * draw(first.id, first.index[first.next]);
+    const double end = now_ + collective_seconds(f.op, r.id) * draw(first, first.index[first.next]);
     for (const int id : group) {
       Rank& member = ranks_[static_cast<size_t>(id)];
-      (f.op.axis == Axis::tp ? member.out.tp : member.out.pp_meeting) += end - blocked_since_[id];
+      const bool over_tp = f.op.axis == Axis::tp || f.op.axis == Axis::tp_kv;
+      double& booked = over_tp                 ? member.out.tp
+                       : f.op.axis == Axis::cp ? member.out.cp
+                                               : member.out.pp_meeting;
+      booked += end - blocked_since_[id];
       finish_op_at(member, end);
     }
   }
 
   // The head of the rank's data-parallel queue joins its group.
   void start_dp(Rank& r) {
-    const size_t position = r.dp_queue.front().first;
-    const auto group = mesh_.group(Axis::dp, r.id);
+    const size_t position = r.dp_queue.front();
+    const auto group = mesh_.group(Axis::dp_cp, r.id);
     Gathering& g = dp_gatherings_[{group.front(), static_cast<int>(position)}];
     ++g.arrived;
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
     const double end =
-        now_ + collective_seconds(r.ops[position].op, r.id) * draw(first.id, first.index[position]);
+        now_ + collective_seconds(r.ops[position].op, r.id) * draw(first, first.index[position]);
     for (const int id : group) at(end, [this, id] { end_dp(id); });
   }
 
   void end_dp(int id) {
     Rank& r = ranks_[static_cast<size_t>(id)];
-    const size_t position = r.dp_queue.front().first;
+    const size_t position = r.dp_queue.front();
     r.dp_queue.pop_front();
     r.dp_free = now_;
-    if (!r.dp_queue.empty()) {
-      start_dp(r);
-      return;
-    }
-    if (!r.blocked_on_dp) return;
+    if (!r.dp_queue.empty()) start_dp(r);
+    if (!r.blocked_on_dp || !is_through(r, r.blocked_until)) return;
     r.blocked_on_dp = false;
     r.out.dp += now_ - blocked_since_[id];
     r.clock = now_;

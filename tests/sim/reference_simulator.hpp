@@ -10,8 +10,8 @@ namespace lockstep::tests {
 
 struct ReferenceRank {
   double finish = 0;
-  double data = 0, tp = 0, message = 0, pp_meeting = 0, dp = 0, optimizer = 0;
-  double passes = 0;  // in forward and backward, tensor-parallel collectives included
+  double data = 0, tp = 0, cp = 0, message = 0, pp_meeting = 0, dp = 0, optimizer = 0;
+  double passes = 0;  // in forward and backward, tensor- and context-parallel collectives included
   double first_forward = -1, last_backward = -1;
 };
 
@@ -21,7 +21,7 @@ struct ReferenceResult {
   std::vector<ReferenceRank> ranks;
 };
 
-enum class Communication { all, tp_only, none };  // what is not free
+enum class Communication { all, no_messages, none };  // what is not free
 
 ReferenceResult reference_step(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
                                const sim::StepOptions& options, Communication communication);

@@ -178,7 +178,7 @@ TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
   const StepResult r = summary_of(simulate(run, 1, {0, 2}));
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("lockstep-trace-" + std::to_string(getpid()) + ".json");
-  write_chrome_trace(path, parallel::Mesh(run.parallel), r.traces);
+  write_chrome_trace(path, parallel::Mesh(run), r.traces);
   std::ifstream in(path);
   const Json json = Json::parse(in);
   std::filesystem::remove(path);
