@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "comm/helper_thread.hpp"
+#include "observe/span.hpp"
 
 namespace lockstep::comm {
 
@@ -100,10 +101,12 @@ void Communicator::check_fold(const CollectiveCall& c) const {
 }
 
 void Communicator::execute(const CollectiveCall& c) {
+  const int64_t start = observe::monotonic_ns();
   if (helper_ && !helper_->idle())
     enqueue(c).wait();
   else
     run(c);
+  blocked_ns_ += observe::monotonic_ns() - start;
 }
 
 Work Communicator::enqueue(const CollectiveCall& c) {

@@ -71,6 +71,8 @@ class Communicator {
   int rank() const { return rank_; }  // in the group, 0..size-1
   int size() const { return static_cast<int>(global_ranks_.size()); }
   const std::vector<int>& global_ranks() const { return global_ranks_; }
+  // Time that callers have spent inside blocking collectives so far: what computation did not hide.
+  int64_t blocked_ns() const { return blocked_ns_; }
   // Default: 5 minutes. UsageError unless above 0 and at most max_timeout, here and in every operation.
   void set_timeout(std::chrono::milliseconds timeout);
 
@@ -139,6 +141,7 @@ class Communicator {
   std::string name_;
   std::vector<int> global_ranks_;
   int rank_;
+  int64_t blocked_ns_ = 0;
   std::chrono::milliseconds timeout_{std::chrono::minutes(5)};
   std::unique_ptr<HelperThread> helper_;
 };

@@ -66,10 +66,9 @@ class Layout {
   // Whether a chunk's buffer of unreduced gradients lives through the whole step; else from a backward to the
   // end of its reduction.
   bool gradients_persist() const { return zero() <= 1 && rounds() == 1; }
-  // Whether reduced gradients are added to what was reduced before, replicas in ascending order whatever dp.
-  bool accumulates_reductions() const {
-    return run_.parallel.logical_replicas() > 1 || scatters_every_micro_batch();
-  }
+  // Whether a reduction adds to what earlier ones have summed, replicas in ascending order whatever dp is. A
+  // gradient is never -0 (it starts from +0), so adding to zero does not change a bit of the first.
+  bool accumulates_reductions() const { return rounds() > 1 || scatters_every_micro_batch(); }
   // Whether this chunk holds a tied embedding of which another stage has the other copy.
   bool has_tied_copy(int stage, int chunk) const;
 

@@ -8,15 +8,22 @@
 
 namespace lockstep::train {
 
+// Null where a group has one rank.
 struct Groups {
-  parallel::Coordinates at;                // this worker's place in the mesh
-  std::unique_ptr<comm::Communicator> tp;  // null where the axis has one rank
-  std::unique_ptr<comm::Communicator> pp;  // group rank = pipeline position
-  std::unique_ptr<comm::Communicator> dp;
+  parallel::Coordinates at;                     // this worker's place in the mesh
+  std::unique_ptr<comm::Communicator> tp;       //
+  std::unique_ptr<comm::Communicator> tp_kv;    // ranks with copies of the same key and value heads
+  std::unique_ptr<comm::Communicator> cp;       //
+  std::unique_ptr<comm::Communicator> pp;       // group rank = pipeline position
+  std::unique_ptr<comm::Communicator> pp_ends;  // first and last stage, for tied embeddings; else null
+  std::unique_ptr<comm::Communicator> dp_cp;    // ranks with the same parameters
 
   bool first_of_tp() const { return at.tp == 0; }
+  int shard_rank() const { return dp_cp == nullptr ? 0 : dp_cp->rank(); }
 };
 
-Groups make_groups(const parallel::Mesh& mesh, comm::World& world, std::chrono::milliseconds timeout);
+// `run` is the one the mesh was made of.
+Groups make_groups(const config::RunFile& run, const parallel::Mesh& mesh, comm::World& world,
+                   std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::train

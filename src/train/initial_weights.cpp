@@ -46,7 +46,7 @@ at::Tensor initial_weights(const FlatLayout& flat, uint64_t seed, at::ScalarType
   for (const FlatEntry& entry : flat.entries()) {
     const double std = entry.parameter.init_std;
     Normal normal(philox_key(seed, entry.parameter.name));
-    for (int64_t i = 0; i < entry.count; ++i) {
+    for (int64_t i = 0; i < entry.valid; ++i) {
       values[entry.offset + i] = std == 0 ? 1.0 : std * normal(entry.global_index(i));
     }
   }

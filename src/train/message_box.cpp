@@ -8,8 +8,9 @@ namespace lockstep::train {
 using parallel::Action;
 using parallel::ActionKind;
 
-MessageBox::MessageBox(comm::Communicator* pp, const nn::Context& context, int micro_batches)
-    : pp_(pp), context_(context), micro_batches_(micro_batches) {}
+MessageBox::MessageBox(comm::Communicator* pp, const nn::Context& context, WaitMeter& meter,
+                       int micro_batches)
+    : pp_(pp), context_(context), meter_(meter), micro_batches_(micro_batches) {}
 
 MessageBox::~MessageBox() {
   // A step that ended early: the transport may still read what is sent.
@@ -61,20 +62,29 @@ at::Tensor MessageBox::take(ActionKind receive, int chunk, int micro_batch) {
                    std::to_string(micro_batch) + " without a " + parallel::to_string(receive) + " before it");
   }
   Pending& pending = node.mapped();
-  records_[pending.record].start_ns = observe::monotonic_ns();
-  pending.work.wait();
-  records_[pending.record].end_ns = observe::monotonic_ns();
+  nn::OpRecord& record = records_[pending.record];
+  record.start_ns = observe::monotonic_ns();
+  meter_.wait("wait_pp", &observe::ExposedSeconds::pp, chunk, micro_batch, [&] { pending.work.wait(); });
+  record.end_ns = observe::monotonic_ns();
+  meter_.waits().under_way.pp += WaitMeter::seconds(record.end_ns - record.start_ns);
+  if (context_.log != nullptr && context_.log->checking()) {
+    nn::OpScope scope(context_.log, record.name, nn::Stream::pp, record.bytes);
+    scope.check(pending.tensor);
+  }
   return std::move(pending.tensor);
 }
 
 void MessageBox::run_in_order(const char* name, int64_t bytes, const std::function<void()>& collective) {
   const size_t record = add_record(name, {}, bytes);
-  collective();
+  meter_.wait("wait_pp", &observe::ExposedSeconds::pp, -1, -1, collective);
   records_[record].end_ns = observe::monotonic_ns();
+  meter_.waits().under_way.pp += WaitMeter::seconds(records_[record].end_ns - records_[record].start_ns);
 }
 
 void MessageBox::finish_step() {
-  for (Pending& send : sends_) send.work.wait();
+  for (Pending& send : sends_) {
+    meter_.wait("wait_pp", &observe::ExposedSeconds::pp, -1, -1, [&] { send.work.wait(); });
+  }
   sends_.clear();
   if (context_.log != nullptr) {
     for (const nn::OpRecord& record : records_) context_.log->add(record);

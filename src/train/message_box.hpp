@@ -11,6 +11,7 @@
 #include "comm/communicator.hpp"
 #include "nn/context.hpp"
 #include "parallel/program.hpp"
+#include "train/wait_meter.hpp"
 
 namespace lockstep::train {
 
@@ -18,7 +19,7 @@ class MessageBox {
  public:
   // `pp` may be null when there is one stage. `log` takes the records in the order in which the program
   // queues the messages; a receive's time is the time that was spent waiting for it.
-  MessageBox(comm::Communicator* pp, const nn::Context& context, int micro_batches);
+  MessageBox(comm::Communicator* pp, const nn::Context& context, WaitMeter& meter, int micro_batches);
   ~MessageBox();  // waits for the sends: their tensors are here
   MessageBox(const MessageBox&) = delete;
   MessageBox& operator=(const MessageBox&) = delete;
@@ -43,6 +44,7 @@ class MessageBox {
 
   comm::Communicator* pp_;
   const nn::Context& context_;
+  WaitMeter& meter_;
   int micro_batches_;
   std::map<int, Pending> receives_;  // by tag
   std::vector<Pending> sends_;

@@ -37,63 +37,185 @@ nn::LayerTensors layer_views(const FlatLayout& flat, const at::Tensor& buffer, i
 }  // namespace
 
 ModelChunk::ModelChunk(const parallel::Layout& layout, int stage, int chunk, const nn::Context& context)
-    : context_(context), flat_(layout, stage, chunk, static_cast<int>(context.tp_rank())) {
-  weights_ = at::zeros({flat_.padded()}, context.dtype);
-  gradients_ = at::zeros({flat_.padded()}, context.gradient_dtype);
-  bind_views(layout.chunk(stage, chunk));
-}
+    : context_(context),
+      content_(layout.chunk(stage, chunk)),
+      recompute_(layout.layers().recompute),
+      flat_(layout, stage, chunk, static_cast<int>(context.tp_rank())),
+      tied_(layout.run().model.tie_embeddings) {}
 
-void ModelChunk::bind_views(const model::ChunkContent& content) {
-  if (content.embedding) {
-    embedding_ = view(flat_, weights_, "model.embed_tokens.weight");
-    embedding_gradient_ = view(flat_, gradients_, "model.embed_tokens.weight");
-  }
+namespace {
+
+// The views of the layers, of the embedding, and of the head; nothing of an undefined buffer.
+void bind_views(const FlatLayout& flat, const model::ChunkContent& content, bool tied,
+                const at::Tensor& buffer, at::Tensor& embedding, std::vector<nn::LayerTensors>& layers,
+                nn::HeadTensors& head) {
+  layers.clear();
+  embedding = at::Tensor();
+  head = {};
+  if (!buffer.defined()) return;
+  if (content.embedding) embedding = view(flat, buffer, "model.embed_tokens.weight");
   for (int64_t i = 0; i < content.layers; ++i) {
-    layers_.push_back(layer_views(flat_, weights_, content.first_layer + i));
-    layer_gradients_.push_back(layer_views(flat_, gradients_, content.first_layer + i));
+    layers.push_back(layer_views(flat, buffer, content.first_layer + i));
   }
-  if (content.head) {
-    head_ = {view(flat_, weights_, "model.norm.weight"), view(flat_, weights_, "lm_head.weight")};
-    head_gradients_ = {view(flat_, gradients_, "model.norm.weight"),
-                       view(flat_, gradients_, "lm_head.weight")};
-  }
+  if (!content.head) return;
+  head = {view(flat, buffer, "model.norm.weight"),
+          view(flat, buffer, tied ? "model.embed_tokens.weight" : "lm_head.weight")};
 }
 
-ForwardOutput ModelChunk::run(const ForwardInput& input, Activations& kept) {
-  at::Tensor x =
-      embedding_ ? nn::embedding_forward(context_, *embedding_, input.ids, kept.embedding) : input.hidden;
-  kept.layers.resize(layers_.size());
-  for (size_t i = 0; i < layers_.size(); ++i) x = nn::layer_forward(context_, layers_[i], x, kept.layers[i]);
-  if (!head_) return {x, 0};
-  return {{}, nn::head_forward(context_, *head_, x, input.targets, kept.head)};
+}  // namespace
+
+void ModelChunk::set_weights(const at::Tensor& weights) {
+  weights_ = weights;
+  bind_views(flat_, content_, tied_, weights_, embedding_, layers_, head_);
+}
+
+void ModelChunk::set_gradients(const at::Tensor& gradients) {
+  gradients_ = gradients;
+  bind_views(flat_, content_, tied_, gradients_, embedding_gradient_, layer_gradients_, head_gradients_);
+}
+
+void ModelChunk::need(const at::Tensor& buffer, const char* what) const {
+  if (buffer.defined()) return;
+  throw RunError(std::string("the program computes a chunk whose ") + what + " are not there");
+}
+
+model::Recompute ModelChunk::recompute(size_t layer) const {
+  return recompute_.at(content_.first_layer + static_cast<int64_t>(layer));
+}
+
+void ModelChunk::enter_layer(size_t layer) const {
+  if (context_.log != nullptr)
+    context_.log->set_layer(static_cast<int>(content_.first_layer) + static_cast<int>(layer));
+}
+
+void ModelChunk::leave_layers() const {
+  if (context_.log != nullptr) context_.log->set_layer(-1);
+}
+
+ForwardOutput ModelChunk::run(const ForwardInput& input, Activations* kept) {
+  need(weights_, "parameters");
+  Activations dropped;
+  Activations& all = kept != nullptr ? *kept : dropped;
+  at::Tensor x = content_.embedding ? nn::embedding_forward(context_, embedding_, input.ids, all.embedding)
+                                    : input.hidden;
+  all.places = input.places;
+  all.layers.resize(kept != nullptr ? layers_.size() : 0);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    enter_layer(i);
+    nn::LayerActivations own;  // of an evaluation: freed with the layer
+    x = nn::layer_forward(context_, layers_[i], std::move(x), input.places, recompute(i),
+                          kept != nullptr ? all.layers[i] : own);
+  }
+  leave_layers();
+  if (!content_.head) return {x, 0};
+  return {{}, nn::head_forward(context_, head_, std::move(x), input.targets, all.head)};
 }
 
 ForwardOutput ModelChunk::forward(int micro_batch, const ForwardInput& input) {
-  return run(input, live_[micro_batch]);
+  return run(input, &live_[micro_batch]);
 }
 
-ForwardOutput ModelChunk::evaluate(const ForwardInput& input) {
-  Activations dropped;
-  return run(input, dropped);
-}
+ForwardOutput ModelChunk::evaluate(const ForwardInput& input) { return run(input, nullptr); }
 
-at::Tensor ModelChunk::backward(int micro_batch, at::Tensor dy, double loss_scale) {
+ModelChunk::Activations ModelChunk::take_activations(int micro_batch) {
   auto node = live_.extract(micro_batch);
-  if (node.empty()) {
-    throw RunError("the program has a backward of micro-batch " + std::to_string(micro_batch) +
-                   " with no forward before it");
+  if (!node.empty()) return std::move(node.mapped());
+  throw RunError("the program has a backward of micro-batch " + std::to_string(micro_batch) +
+                 " with no forward before it");
+}
+
+at::Tensor ModelChunk::backward(int micro_batch, at::Tensor dy) {
+  need(weights_, "parameters");
+  need(gradients_, "gradients");
+  Activations kept = take_activations(micro_batch);
+  if (content_.head) {
+    nn::HeadStash stash;
+    dy = nn::head_backward_input(context_, head_, std::move(kept.head), head_gradients_, stash);
+    nn::head_backward_weight(context_, std::move(stash), head_gradients_);
   }
-  Activations& kept = node.mapped();
-  if (head_) dy = nn::head_backward(context_, *head_, std::move(kept.head), loss_scale, *head_gradients_);
   for (size_t i = layers_.size(); i-- > 0;) {
+    enter_layer(i);
     nn::WeightStash stash;
-    dy = nn::layer_backward_input(context_, layers_[i], std::move(kept.layers[i]), dy, layer_gradients_[i],
-                                  stash);
-    nn::layer_backward_weight(context_, std::move(stash), layer_gradients_[i]);
+    dy = nn::layer_backward_input(context_, layers_[i], std::move(kept.layers[i]), std::move(dy), kept.places,
+                                  recompute(i), layer_gradients_[i], stash);
+    nn::layer_backward_weight(context_, layers_[i], std::move(stash), recompute(i), layer_gradients_[i]);
   }
-  if (!embedding_) return dy;
-  nn::embedding_backward(context_, std::move(kept.embedding), dy, *embedding_gradient_);
+  leave_layers();
+  if (!content_.embedding) return dy;
+  nn::embedding_backward(context_, std::move(kept.embedding), std::move(dy), embedding_gradient_);
   return {};
+}
+
+// The norms' gradients come with the input's; they wait in the stash, so that a reduction between the halves
+// holds whole micro-batches.
+at::Tensor ModelChunk::backward_input(int micro_batch, at::Tensor dy) {
+  need(weights_, "parameters");
+  Activations kept = take_activations(micro_batch);
+  Stash& stash = stashed_[micro_batch];
+  const auto norm_gradient = [&] {
+    return at::zeros({context_.shape.hidden}, at::TensorOptions(context_.gradient_dtype));
+  };
+  if (content_.head) {
+    nn::HeadGradients norm{norm_gradient(), {}};
+    dy = nn::head_backward_input(context_, head_, std::move(kept.head), norm, stash.head);
+    stash.head_norm_gradient = norm.norm;
+  }
+  stash.layers.resize(layers_.size());
+  stash.norm_gradients.resize(layers_.size());
+  for (size_t i = layers_.size(); i-- > 0;) {
+    enter_layer(i);
+    nn::LayerGradients& norms = stash.norm_gradients[i];
+    norms.attention_norm = norm_gradient();
+    norms.ffn_norm = norm_gradient();
+    dy = nn::layer_backward_input(context_, layers_[i], std::move(kept.layers[i]), std::move(dy), kept.places,
+                                  recompute(i), norms, stash.layers[i]);
+  }
+  leave_layers();
+  if (!content_.embedding) return dy;
+  stash.embedding = std::move(kept.embedding);
+  stash.embedding_gradient = std::move(dy);
+  return {};
+}
+
+void ModelChunk::backward_weight(int micro_batch) {
+  need(weights_, "parameters");
+  need(gradients_, "gradients");
+  auto node = stashed_.extract(micro_batch);
+  if (node.empty()) {
+    throw RunError("the program has weight gradients of micro-batch " + std::to_string(micro_batch) +
+                   " without its input's before them");
+  }
+  Stash& stash = node.mapped();
+  if (content_.head) {
+    head_gradients_.norm.add_(stash.head_norm_gradient);
+    nn::head_backward_weight(context_, std::move(stash.head), head_gradients_);
+  }
+  for (size_t i = layers_.size(); i-- > 0;) {
+    enter_layer(i);
+    layer_gradients_[i].attention_norm.add_(stash.norm_gradients[i].attention_norm);
+    layer_gradients_[i].ffn_norm.add_(stash.norm_gradients[i].ffn_norm);
+    nn::layer_backward_weight(context_, layers_[i], std::move(stash.layers[i]), recompute(i),
+                              layer_gradients_[i]);
+  }
+  leave_layers();
+  if (content_.embedding) {
+    nn::embedding_backward(context_, std::move(stash.embedding), std::move(stash.embedding_gradient),
+                           embedding_gradient_);
+  }
+}
+
+int64_t ModelChunk::live_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [mb, kept] : live_) {
+    bytes += kept.embedding.bytes() + kept.head.bytes();
+    for (const nn::LayerActivations& layer : kept.layers) bytes += layer.bytes();
+  }
+  for (const auto& [mb, stash] : stashed_) {
+    bytes += stash.embedding.bytes() + stash.head.bytes();
+    if (stash.embedding_gradient.defined()) bytes += static_cast<int64_t>(stash.embedding_gradient.nbytes());
+    for (const nn::WeightStash& layer : stash.layers) bytes += layer.bytes();
+  }
+  return bytes;
 }
 
 }  // namespace lockstep::train

@@ -1,44 +1,61 @@
-// A chunk's training state, sharded over dp (ZeRO-1): each data-parallel rank owns one slice of the flat
-// buffer and holds its reduced gradient, its master weights and AdamW's moments.
+// A chunk's training state on one rank: of every segment its shard (with zero = 0 all of it), as reduced
+// gradient, master weights and optimizer moments. ZeRO: Rajbhandari et al., arXiv:1910.02054.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <vector>
 
 #include "nn/context.hpp"
-#include "train/adamw.hpp"
 #include "train/flat_layout.hpp"
+#include "train/optimizer.hpp"
 #include "train/weights_hash.hpp"
 
 namespace lockstep::train {
 
+// Elements [flat, flat + size) of the chunk's flat buffer, which the state holds at [own, own + size).
+struct OwnedRange {
+  int64_t flat = 0;
+  int64_t own = 0;
+  int64_t size = 0;
+  int64_t block = 1;  // the segment's; `flat` and `size` are whole blocks from the segment's start
+  // The shard of this rank alone, which no other rank's shard overlaps: all but with zero = 0.
+  int64_t shard_flat = 0;
+  int64_t shard_size = 0;
+};
+
 class ShardedState {
  public:
-  // `initial` [padded], gradient dtype: the whole chunk's weights. `flat` outlives the state.
-  ShardedState(const FlatLayout& flat, const nn::Context& context, const at::Tensor& initial, int dp_rank);
+  // `initial` [padded], gradient dtype: the whole chunk's weights. `rank` in dp_cp. `flat` and `train`
+  // outlive the state.
+  ShardedState(const FlatLayout& flat, const config::TrainConfig& train, const at::Tensor& initial, int rank,
+               int zero);
 
-  int64_t begin() const { return begin_; }              // of the slice, in elements of the flat buffer
-  int64_t size() const { return master_.numel(); }      //
-  at::Tensor& gradient() { return gradient_; }          // [shard], gradient dtype
-  const at::Tensor& master() const { return master_; }  // [shard], gradient dtype
-  at::Tensor& moment1() { return moment1_; }
-  at::Tensor& moment2() { return moment2_; }
+  const std::vector<OwnedRange>& ranges() const { return ranges_; }  // one a segment
+  int64_t size() const { return master_.numel(); }
+  const at::Tensor& master() const { return master_; }                 // [size], gradient dtype
+  const std::vector<at::Tensor>& moments() const { return moments_; }  // the same
+  // [size], gradient dtype; made and zeroed on first use. May be set to a buffer that holds it already.
+  at::Tensor& gradient();
+  void set_gradient(at::Tensor gradient) { gradient_ = std::move(gradient); }
+  void drop_gradient() { gradient_ = at::Tensor(); }
 
-  // Sum of the squares of the slice's gradient, in fp64; what every tensor-parallel rank holds counts on the
-  // first one alone.
-  double squared_norm() const;
-  void adamw(const config::TrainConfig& train, const AdamStep& step);
+  // Calls f(block's number in the segment counted from `flat`'s segment start, sum of its squares): the sums
+  // of the squares of the gradient, in fp64, block by block. What another rank of tp or another stage counts
+  // is left out.
+  void squared_blocks(const std::function<void(size_t segment, int64_t block, double sum)>& f);
+  void update(const OptimizerStep& step);
+  // What no other rank adds.
   void add_to(WeightsHash& hash) const;
 
  private:
-  bool counts_replicated() const { return tp_rank_ == 0; }
-
   const FlatLayout& flat_;
-  int64_t begin_;
-  int64_t tp_rank_;
-  at::Tensor gradient_, master_, moment1_, moment2_;
-  std::vector<DecayRange> ranges_;
+  const config::TrainConfig& train_;
+  std::vector<OwnedRange> ranges_;
+  at::Tensor gradient_, master_;
+  std::vector<at::Tensor> moments_;
+  std::vector<DecayRange> decay_ranges_;
 };
 
 }  // namespace lockstep::train

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "config/batch_ramp.hpp"
 #include "train/learning_rate.hpp"
 
 namespace lockstep::train {
@@ -24,22 +25,27 @@ data::Corpus load_text(const config::RunFile& run) {
 
 }  // namespace
 
-Trainer::Trainer(const config::RunFile& run, comm::World& world, std::vector<parallel::Program> programs)
+Trainer::Trainer(const config::RunFile& run, comm::World& world, const Programs& programs)
     : run_(run),
       world_(world),
       layout_(run),
-      programs_(std::move(programs)),
-      groups_(make_groups(layout_.mesh(), world, timeout_of(run))),
-      context_(nn::make_context(run, groups_.tp.get(), &log_)),
+      groups_(make_groups(run, layout_.mesh(), world, timeout_of(run))),
+      context_(nn::make_context(run, groups_.tp.get(), groups_.cp.get(), &log_)),
       corpus_(load_text(run)),
       executor_(std::make_unique<StepExecutor>(layout_, groups_, context_)) {
+  for (const config::BatchStage& stage : config::batch_stages(run.train)) {
+    config::RunFile of_stage = run;
+    of_stage.train.global_batch = stage.sequences;
+    auto layout = std::make_unique<parallel::Layout>(of_stage);
+    auto program = programs(*layout).at(static_cast<size_t>(groups_.at.pp));
+    stages_.push_back({stage.last_step, std::move(layout), std::move(program)});
+  }
   sampler_.emplace(corpus_.training, run.train.sequence, static_cast<uint64_t>(run.train.seed));
-  const data::BatchCut cut{run.train.global_batch, run.parallel.micro_batch, run.train.sequence,
-                           groups_.at.dp, static_cast<int>(run.parallel.dp)};
-  const auto fill = [this](int64_t first, int64_t n, std::span<int64_t> inputs, std::span<int64_t> targets) {
-    sampler_->fill(first, n, inputs, targets);
+  const auto fill = [this](int64_t sample, const data::SequenceSpans& spans) {
+    sampler_->fill(sample, spans);
   };
-  prefetcher_ = std::make_unique<data::BatchPrefetcher>(fill, cut, 0, run.train.steps);
+  prefetcher_ = std::make_unique<data::BatchPrefetcher>(
+      fill, run, data::DataRank{groups_.at.dp, groups_.at.cp}, 0, run.train.steps);
 }
 
 Trainer::~Trainer() = default;
@@ -65,27 +71,42 @@ EvaluationReport Trainer::evaluate() {
 
 StepReport Trainer::next_step() {
   const config::TrainConfig& train = run_.train;
-  const double tokens = static_cast<double>(train.global_batch * train.sequence);
-  const double lr = learning_rate(train, steps_done_);
-  ++steps_done_;
-  const StepSums sums =
-      executor_->train_step(programs_.at(static_cast<size_t>(groups_.at.pp)),
-                            [this] { return prefetcher_->next(); }, {steps_done_, lr, 1.0 / tokens});
-  return {steps_done_, sums.loss / tokens, std::sqrt(sums.squared_norm), lr};
+  StepReport report;
+  report.lr = learning_rate(train, steps_done_);
+  report.step = ++steps_done_;
+  report.sequences = config::batch_of_step(train, report.step);
+  size_t stage = 0;
+  while (stage + 1 < stages_.size() && report.step > stages_[stage].last_step) ++stage;
+  const StepOutcome outcome =
+      executor_->train_step(*stages_[stage].layout, stages_[stage].program,
+                            [this] { return prefetcher_->next(); }, {report.lr, updates_done_ + 1});
+  report.tokens = static_cast<int64_t>(outcome.sums.tokens);
+  report.loss = outcome.sums.loss / outcome.sums.tokens;
+  report.grad_norm = std::sqrt(outcome.sums.squared_norm) / outcome.sums.tokens;
+  report.exposed = outcome.waits.exposed;
+  report.under_way = outcome.waits.under_way;
+  report.peak_activation_bytes = outcome.peak_activation_bytes;
+  check_finite(report, outcome);
+  return report;
 }
 
-// Windows first .. first + micro_batch - 1. Places from `end` on are filled up with positions without loss,
-// so that every replica has the same count of micro-batches.
-data::MicroBatch Trainer::held_out_micro_batch(const data::Windows& windows, int64_t first,
-                                               int64_t end) const {
-  const int64_t rows = run_.parallel.micro_batch, length = run_.train.sequence;
-  const auto tokens = static_cast<size_t>(rows * length);
-  data::MicroBatch batch{std::vector<int64_t>(tokens, 0), std::vector<int64_t>(tokens, -1)};
-  const int64_t n = std::clamp<int64_t>(end - first, 0, rows);
-  const auto filled = static_cast<size_t>(n * length);
-  windows.fill_in_order(first, n, std::span(batch.inputs).first(filled),
-                        std::span(batch.targets).first(filled));
-  return batch;
+void Trainer::check_finite(StepReport& report, const StepOutcome& outcome) {
+  if (!outcome.trouble) {
+    ++updates_done_;
+    skips_in_a_row_ = 0;
+    return;
+  }
+  report.skipped = true;
+  report.trouble = *outcome.trouble;
+  ++skips_in_a_row_;
+  const bool stops = run_.train.nonfinite == config::NonFinite::stop;
+  if (!stops && skips_in_a_row_ < most_skips_in_a_row) return;
+  std::string text = "step " + std::to_string(report.step) +
+                     ": loss or gradient is not finite; it began in " + report.trouble +
+                     ". The weights were left as they were. ";
+  if (!stops) text += std::to_string(skips_in_a_row_) + " steps in a row were skipped. ";
+  throw RunError(text + "Try a smaller train.lr or a longer train.warmup" +
+                 (stops ? ", or train.nonfinite = \"skip\"." : "."));
 }
 
 EvaluationReport Trainer::held_out_loss() {
@@ -98,25 +119,30 @@ EvaluationReport Trainer::held_out_loss() {
   const int64_t first_window = groups_.at.dp * total * rows;
 
   // As many micro-batches at a time as a training step has, so that no more messages are under way.
-  EvaluationReport report{0, sequences * run_.train.sequence};
+  double loss = 0;
+  int64_t tokens = 0;
   for (int done = 0; done < total;) {
     const int count = std::min(total - done, layout_.micro_batches());
     data::StepBatch part;
     for (int i = done; i < done + count; ++i) {
-      part.micro_batches.push_back(held_out_micro_batch(windows, first_window + i * rows, sequences));
+      part.micro_batches.push_back(
+          data::held_out_micro_batch(windows, run_, groups_.at.cp, first_window + i * rows, sequences));
+      const auto& targets = part.micro_batches.back().targets;
+      part.trained_tokens += std::count_if(targets.begin(), targets.end(), [](int64_t t) { return t >= 0; });
     }
     const auto programs = parallel::build_evaluation_programs(layout_, count);
-    report.loss += executor_->evaluate(programs[static_cast<size_t>(groups_.at.pp)], std::move(part)).loss;
+    const StepSums sums = executor_->evaluate(programs[static_cast<size_t>(groups_.at.pp)], std::move(part));
+    loss += sums.loss;
+    tokens += static_cast<int64_t>(sums.tokens);
     done += count;
   }
-  report.loss /= static_cast<double>(report.tokens);
-  return report;
+  return {loss / static_cast<double>(tokens), tokens};
 }
 
 WeightsHash Trainer::weights_hash() const {
   WeightsHash hash{};
-  for (const auto& chunk : executor_->chunks()) chunk.state->add_to(hash);
-  for (comm::Communicator* group : {groups_.dp.get(), groups_.tp.get(), groups_.pp.get()}) {
+  for (const auto& chunk : executor_->chunks()) chunk->state().add_to(hash);
+  for (comm::Communicator* group : {groups_.dp_cp.get(), groups_.tp.get(), groups_.pp.get()}) {
     // Sums of i64 wrap, as the hash wants.
     if (group != nullptr) group->all_reduce(hash.data(), hash.size(), comm::DataType::i64);
   }

@@ -2,8 +2,10 @@
 // drive it with threads as ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -18,9 +20,15 @@ namespace lockstep::train {
 
 struct StepReport {
   int64_t step = 0;  // 1 is the first
-  double loss = 0;   // mean over the global batch, nats a token
+  double loss = 0;   // mean over the trained tokens of the global batch, nats
   double grad_norm = 0;
   double lr = 0;
+  int64_t sequences = 0;                       // of the global batch
+  int64_t tokens = 0;                          // trained: those that divide the loss
+  observe::ExposedSeconds exposed, under_way;  // of this worker
+  int64_t peak_activation_bytes = 0;           // of this worker
+  bool skipped = false;  // loss or gradient was not finite; the weights are as they were
+  std::string trouble;   // then: layer, op and rank where that began
 };
 
 struct EvaluationReport {
@@ -30,21 +38,28 @@ struct EvaluationReport {
 
 class Trainer {
  public:
-  // `world` outlives the trainer and has as many ranks as the run's layout. `programs` are the step programs
-  // to execute, one for each pipeline position (build_step_programs(layout), unless a test changed them).
-  Trainer(const config::RunFile& run, comm::World& world, std::vector<parallel::Program> programs);
+  // Gives the step programs of a layout, one for each pipeline position.
+  using Programs = std::function<std::vector<parallel::Program>(const parallel::Layout&)>;
+  // `world` outlives the trainer and has as many ranks as the run's layout. `programs` is asked once for each
+  // batch size of the run; tests give others than build_step_programs.
+  Trainer(const config::RunFile& run, comm::World& world,
+          const Programs& programs = parallel::build_step_programs);
   ~Trainer();
 
   const parallel::Layout& layout() const { return layout_; }
   const Groups& groups() const { return groups_; }
   const StepExecutor& executor() const { return *executor_; }
+  StepExecutor& executor() { return *executor_; }
   nn::OpLog& log() { return log_; }
 
   // All workers call these together. What a worker throws from them has ended its peers' waits: they get a
   // RunError that names this worker.
 
-  // The next step.
+  // The next step. When its loss or gradient is not finite the weights stay as they were; with
+  // train.nonfinite = "stop", or after most_skips_in_a_row such steps, that is a RunError that names the
+  // layer, op and rank where it began, the same on every worker.
   StepReport step();
+  static constexpr int most_skips_in_a_row = 10;
   // Mean loss of the held-out part: train.eval_sequences of its windows, all when 0 or more than there are.
   EvaluationReport evaluate();
   // 128 bits over the master weights of all workers, the same on each.
@@ -55,13 +70,19 @@ class Trainer {
   auto with_peers_told(F&& work) const;
   StepReport next_step();
   EvaluationReport held_out_loss();
-  data::MicroBatch held_out_micro_batch(const data::Windows& windows, int64_t first, int64_t end) const;
+  void check_finite(StepReport& report, const StepOutcome& outcome);
 
   config::RunFile run_;
   comm::World& world_;
   parallel::Layout layout_;
-  std::vector<parallel::Program> programs_;
+  // A size of the global batch, for as long as the ramp keeps it.
+  struct Stage {
+    int64_t last_step;
+    std::unique_ptr<parallel::Layout> layout;
+    parallel::Program program;  // of this worker's pipeline position
+  };
   Groups groups_;
+  std::vector<Stage> stages_;
   nn::OpLog log_;
   nn::Context context_;
   data::Corpus corpus_;
@@ -69,6 +90,8 @@ class Trainer {
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<data::BatchPrefetcher> prefetcher_;
   int64_t steps_done_ = 0;
+  int64_t updates_done_ = 0;
+  int skips_in_a_row_ = 0;
 };
 
 }  // namespace lockstep::train
