@@ -109,10 +109,15 @@ TEST(SmallProduct, MatchesPlainLoops) {
 TEST(Context, RefusesWhatItCannotRun) {
   Case c;
   c.head_dim = 3;
-  EXPECT_THROW(make_context(c.shape(), c.dtype, rope_theta, norm_eps, nullptr, nullptr), UsageError);
+  EXPECT_THROW(make_context(c.shape(), c.dtype, rope_theta, norm_eps, nullptr, nullptr, nullptr), UsageError);
   c = {};
   c.tp = 2;
-  EXPECT_THROW(make_context(c.shape(), c.dtype, rope_theta, norm_eps, nullptr, nullptr), UsageError);
+  EXPECT_THROW(make_context(c.shape(), c.dtype, rope_theta, norm_eps, nullptr, nullptr, nullptr), UsageError);
+  c = {};
+  c.cp = 2;
+  EXPECT_THROW(make_context(c.shape(), c.dtype, rope_theta, norm_eps, nullptr, nullptr, nullptr), UsageError);
+  Case uneven{.micro_batch = 1, .sequence = 10, .cp = 2};
+  EXPECT_THROW(run_ranks(uneven, [](Context&, OpLog&) {}), UsageError);
   Case odd{.micro_batch = 1, .sequence = 7, .tp = 2, .sequence_parallel = true};
   EXPECT_THROW(run_ranks(odd, [](Context&, OpLog&) {}), UsageError);
 }

@@ -1,11 +1,8 @@
-// What runs is what the layer program says: names, streams, bytes and order of every op.
+// What runs is what the layer program says: names, streams, bytes and order of every op, and the bytes held
+// between passes.
 #include <gtest/gtest.h>
 
-#include "harness.hpp"
-#include "model/layer_program.hpp"
-#include "nn/embedding.hpp"
-#include "nn/head.hpp"
-#include "nn/transformer_layer.hpp"
+#include "chunk.hpp"
 
 namespace lockstep::nn::test {
 namespace {
@@ -24,61 +21,49 @@ void expect_same(const std::vector<OpRecord>& recorded, const std::vector<model:
   }
 }
 
-// This rank's tensors of a given type, by the shape alone.
-LayerTensors layer_tensors(const Context& ctx, at::ScalarType type) {
-  const model::ShardShape& s = ctx.shape;
-  return {at::ones({s.hidden}, type),
-          at::randn({s.qkv_width(), s.hidden}, type),
-          at::randn({s.hidden, s.heads * s.head_dim}, type),
-          at::ones({s.hidden}, type),
-          at::randn({2 * s.ffn, s.hidden}, type),
-          at::randn({s.hidden, s.ffn}, type)};
+std::vector<model::ChunkContent> contents() {
+  return {{0, 3, true, true}, {1, 2, false, false}, {3, 0, false, true}, {0, 0, true, false}};
 }
 
-TEST(Program, LayerRunsTheLayerProgram) {
-  for (const Case& c : all_cases()) {
-    SCOPED_TRACE(describe(c));
-    const model::LayerProgram program{c.shape(), {}};
-    run_ranks(c, [&](Context& ctx, OpLog& log) {
-      log.set_recording(true);
-      const LayerWeights weights = layer_tensors(ctx, ctx.dtype);
-      LayerGradients gradients = layer_tensors(ctx, ctx.gradient_dtype);
-      LayerActivations kept;
-      WeightStash stash;
-      const at::Tensor x = at::randn({ctx.shape.tokens_sharded, c.hidden()}, ctx.dtype);
-      layer_forward(ctx, weights, x, kept);
-      expect_same(log.take(), program.layer_forward());
-      layer_backward_input(ctx, weights, std::move(kept), x, gradients, stash);
-      expect_same(log.take(), program.layer_backward_input());
-      layer_backward_weight(ctx, std::move(stash), gradients);
-      expect_same(log.take(), program.layer_backward_weight());
-    });
-  }
+// What a chunk runs and holds, fused and in two halves.
+void expect_program(const Context& ctx, const Case& c, const model::ChunkContent& content,
+                    const model::Recompute& recompute) {
+  const model::LayerProgram program{c.shape(), recompute};
+  OpLog& log = *ctx.log;
+  log.set_recording(true);
+  Chunk fused(ctx, c, content, recompute);
+  fused.forward();
+  expect_same(log.take(), program.chunk_forward(content));
+  EXPECT_EQ(fused.activation_bytes(), model::chunk_activation_bytes(ctx.shape, recompute, content));
+  fused.backward();
+  expect_same(log.take(), program.chunk_backward(content));
+  EXPECT_EQ(fused.activation_bytes(), 0);
+
+  Chunk halves(ctx, c, content, recompute);
+  halves.forward();
+  log.take();
+  halves.backward_input();
+  expect_same(log.take(), program.chunk_backward_input(content));
+  EXPECT_EQ(halves.stash_bytes(), model::chunk_stash_bytes(ctx.shape, recompute, content));
+  halves.backward_weight();
+  expect_same(log.take(), program.chunk_backward_weight(content));
 }
 
-TEST(Program, EmbeddingAndHeadRunTheLayerProgram) {
-  for (const Case& c : all_cases()) {
-    SCOPED_TRACE(describe(c));
-    const model::LayerProgram program{c.shape(), {}};
-    run_ranks(c, [&](Context& ctx, OpLog& log) {
-      log.set_recording(true);
-      const model::ShardShape& s = ctx.shape;
-      const HeadWeights weights{at::ones({s.hidden}, ctx.dtype), at::randn({s.vocab, s.hidden}, ctx.dtype)};
-      HeadGradients gradients{at::zeros({s.hidden}, ctx.gradient_dtype),
-                              at::zeros({s.vocab, s.hidden}, ctx.gradient_dtype)};
-      const at::Tensor ids = at::arange(c.tokens(), at::kLong) % c.vocab;
-      EmbeddingActivations embedded;
-      const at::Tensor x = embedding_forward(ctx, weights.output, ids, embedded);
-      expect_same(log.take(), program.embedding_forward());
-      HeadActivations kept;
-      head_forward(ctx, weights, x, ids, kept);
-      expect_same(log.take(), program.head_forward());
-      head_backward(ctx, weights, std::move(kept), 1, gradients);
-      expect_same(log.take(), program.head_backward());
-      embedding_backward(ctx, std::move(embedded), x, gradients.output);
-      expect_same(log.take(), program.embedding_backward());
-    });
+TEST(Program, ChunksRunTheLayerProgram) {
+  std::vector<model::Recompute> modes = recompute_modes();
+  modes.insert(modes.begin(), model::Recompute{});
+  int programs = 0;
+  for (const Case& c : chunk_layouts()) {
+    for (const model::Recompute& recompute : modes) {
+      if (recompute.norm && c.keep_gathered) continue;  // the run file's rules refuse it
+      for (const model::ChunkContent& content : contents()) {
+        SCOPED_TRACE(describe(c) + describe(recompute));
+        run_ranks(c, [&](Context& ctx, OpLog&) { expect_program(ctx, c, content, recompute); });
+        ++programs;
+      }
+    }
   }
+  std::printf("%d programs\n", programs);
 }
 
 TEST(OpLog, RecordsOnlyWhileOnAndCarriesTheContext) {
