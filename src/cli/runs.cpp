@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -93,17 +94,31 @@ Json rows_json(const std::vector<RunRow>& rows) {
   return out;
 }
 
+// Of a step whose waits never all came: null in JSON, nothing in CSV.
+void add_waits(Json& out, const std::string& what, const std::optional<observe::ExposedSeconds>& s) {
+  out[what + "_tp"] = s ? s->tp : std::nan("");
+  out[what + "_cp"] = s ? s->cp : std::nan("");
+  out[what + "_pp"] = s ? s->pp : std::nan("");
+  out[what + "_dp"] = s ? s->dp : std::nan("");
+}
+
 Json step_json(const observe::StepRecord& r) {
-  return {{"step", r.step},
-          {"loss", r.loss},
-          {"grad_norm", r.grad_norm},
-          {"lr", r.lr},
-          {"tokens", r.tokens},
-          {"seconds", r.seconds},
-          {"memory_bytes", r.memory_bytes},
-          {"tokens_per_second", r.tokens_per_second},
-          {"tflops", r.tflops},
-          {"mfu", r.mfu}};
+  Json out = {{"step", r.step},
+              {"loss", r.loss},
+              {"grad_norm", r.grad_norm},
+              {"lr", r.lr},
+              {"tokens", r.tokens},
+              {"seconds", r.seconds},
+              {"memory_bytes", r.memory_bytes},
+              {"tokens_per_second", r.tokens_per_second},
+              {"tflops", r.tflops},
+              {"mfu", r.mfu},
+              {"mfu_causal", r.mfu_causal},
+              {"skipped", r.skipped}};
+  using Part = std::optional<observe::ExposedSeconds>;
+  add_waits(out, "exposed", r.waits ? Part(r.waits->exposed) : Part());
+  add_waits(out, "under_way", r.waits ? Part(r.waits->under_way) : Part());
+  return out;
 }
 
 }  // namespace

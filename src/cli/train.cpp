@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/run_text.hpp"
 #include "cli/train_run.hpp"
+#include "config/batch_ramp.hpp"
 #include "data/corpus.hpp"
 
 namespace lockstep::cli {
@@ -22,11 +23,11 @@ namespace {
 
 std::string opening(const config::RunFile& run) {
   const int cores = usable_cores();
-  return fmt::format(
-      "{}; {} steps, {} tokens, {}; {} worker{} on {} core{}", run_text(run), run.train.steps,
-      format_count(static_cast<double>(run.train.steps * run.train.global_batch * run.train.sequence)),
-      config::to_string(run.train.dtype), run.parallel.world_size(),
-      run.parallel.world_size() == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+  return fmt::format("{}; {} steps, {} tokens, {}; {} worker{} on {} core{}", run_text(run), run.train.steps,
+                     format_count(static_cast<double>(
+                         config::sequences_before_step(run.train, run.train.steps + 1) * run.train.sequence)),
+                     config::to_string(run.train.dtype), run.parallel.world_size(),
+                     run.parallel.world_size() == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
 }
 
 // The text as the workers will read it: what is wrong with it is said before anything is started or written.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -30,6 +31,11 @@ std::string process_name(const parallel::Mesh& mesh, int rank) {
   return fmt::format("rank {}  tp{} pp{} dp{}", rank, c.tp, c.pp, c.dp);
 }
 
+// Of the communication that was under way: "62%".
+std::string hidden_share(double exposed, double under_way) {
+  return fmt::format("{:.0f}%", 100 * std::max(0.0, 1 - exposed / under_way));
+}
+
 }  // namespace
 
 TrainRun::TrainRun(const config::RunFile& run, observe::RunFolder folder, std::FILE* out)
@@ -38,7 +44,8 @@ TrainRun::TrainRun(const config::RunFile& run, observe::RunFolder folder, std::F
       lock_(folder_.path()),
       out_(out),
       store_(observe::RunStore::create(folder_.database())),
-      progress_(out, observe::detect_terminal(fileno(out)), run.name, run.train.steps) {
+      progress_(out, observe::detect_terminal(fileno(out)), run.name, run.train.steps),
+      assembly_(static_cast<size_t>(run.parallel.world_size())) {
   store_.set_meta("name", run.name);
   store_.set_meta("steps", std::to_string(run.train.steps));
   store_.set_meta("state", "running");
@@ -49,12 +56,14 @@ resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
   resilience::LaunchEnd end;
   try {
     end = launch_workers(worker);
+    take_steps(true);
     // After a failure or an interruption nobody waits for a reader; the steps are in the run store.
     show_waiting(end.kind == resilience::LaunchEnd::Kind::finished);
     if (waiting_.empty()) progress_.finish();
   } catch (const std::exception& error) {
     store_.set_meta("state", "failed");
     event("error", -1, error.what());
+    take_steps(true);
     throw;
   }
   switch (end.kind) {
@@ -92,12 +101,16 @@ resilience::LaunchEnd TrainRun::launch_workers(const std::filesystem::path& work
 void TrainRun::take(int rank, const observe::WorkerMessage& message) {
   if (std::holds_alternative<observe::ReadyMessage>(message)) {
     if (++ready_ == run_.parallel.world_size()) event("ready", -1, "all workers");
+  } else if (const auto* peak = std::get_if<observe::MatrixPeak>(&message)) {
+    take_peak(*peak);
   } else if (const auto* step = std::get_if<observe::StepRecord>(&message)) {
-    take_step(*step);
+    assembly_.add(*step);
+    take_steps(false);
+  } else if (const auto* waits = std::get_if<observe::WaitMessage>(&message)) {
+    assembly_.add(*waits);
+    take_steps(false);
   } else if (const auto* evaluation = std::get_if<observe::EvaluationMessage>(&message)) {
-    event("evaluation", rank,
-          fmt::format("step {} loss {} over {} tokens", evaluation->step, evaluation->loss,
-                      evaluation->tokens));
+    take_evaluation(*evaluation);
   } else if (const auto* final = std::get_if<observe::FinalMessage>(&message)) {
     final_ = *final;
     store_.set_meta("eval_loss", fmt::format("{}", final->eval_loss));
@@ -107,11 +120,46 @@ void TrainRun::take(int rank, const observe::WorkerMessage& message) {
   }
 }
 
-void TrainRun::take_step(const observe::StepRecord& record) {
-  steps_.push_back(record);
-  store_.append_step(record);
-  waiting_.push_back(record);
+void TrainRun::take_peak(const observe::MatrixPeak& peak) {
+  peak_ = peak;
+  store_.set_meta("matrix_peak_flops", fmt::format("{}", peak.flops));
+  store_.set_meta("matrix_peak_cores", std::to_string(peak.cores));
+  waiting_.push_back({"mfu: share of " + peak_text()});
   show_waiting(false);
+}
+
+void TrainRun::take_steps(bool as_they_are) {
+  while (const auto step = as_they_are ? assembly_.next_as_it_is() : assembly_.next()) take_step(*step);
+  if (as_they_are) take_evaluation_lines(run_.train.steps);
+}
+
+void TrainRun::take_step(const AssembledStep& step) {
+  const observe::StepRecord& record = step.record;
+  steps_.push_back(record);
+  store_.append_step(record, step.ranks);
+  if (record.skipped) event("skipped", -1, fmt::format("step {}: {}", record.step, record.trouble));
+  waiting_.push_back({observe::step_line(record), record.step, record.eta_seconds});
+  take_evaluation_lines(record.step);
+  show_waiting(false);
+}
+
+void TrainRun::take_evaluation(const observe::EvaluationMessage& evaluation) {
+  store_.append_evaluation(evaluation);
+  event("evaluation", -1,
+        fmt::format("step {} loss {} over {} tokens", evaluation.step, evaluation.loss, evaluation.tokens));
+  if (evaluation.step == run_.train.steps) return;  // the summary's
+  evaluations_.push_back(evaluation);
+  take_evaluation_lines(steps_.empty() ? 0 : steps_.back().step);
+  show_waiting(false);
+}
+
+// An evaluation may come before the last waits of its step: the lines keep the order of the run.
+void TrainRun::take_evaluation_lines(int64_t up_to_step) {
+  while (!evaluations_.empty() && evaluations_.front().step <= up_to_step) {
+    waiting_.push_back({fmt::format("held-out loss {:.4f} after step {}", evaluations_.front().loss,
+                                    evaluations_.front().step)});
+    evaluations_.pop_front();
+  }
 }
 
 // Unless it may block, shows only what the reader takes at once: a paused pager must not keep the launcher
@@ -119,10 +167,10 @@ void TrainRun::take_step(const observe::StepRecord& record) {
 void TrainRun::show_waiting(bool block) {
   pollfd writable{fileno(out_), POLLOUT, 0};
   while (!waiting_.empty() && (block || poll(&writable, 1, 0) == 1)) {
-    const observe::StepRecord record = waiting_.front();
+    const Line line = waiting_.front();
     waiting_.pop_front();
-    progress_.line(observe::step_line(record));
-    progress_.update(record.step, record.eta_seconds);
+    progress_.line(line.text);
+    if (line.step > 0) progress_.update(line.step, line.eta_seconds);
     check_output();
   }
 }
@@ -149,12 +197,52 @@ void TrainRun::merge_trace() {
   }
   const parallel::Mesh mesh(run_.parallel);
   observe::ChromeTraceWriter writer(folder_.trace() / "trace.json", origin);
+  std::vector<std::map<int64_t, observe::ExposedSeconds>> exposed(files.size());  // by rank and step
+  const int64_t end = run_.train.trace_first_step + run_.train.trace_steps;
+  for (int64_t step = run_.train.trace_first_step; step < end; ++step) {
+    for (const observe::WaitMessage& one : store_.waits(step)) {
+      exposed.at(static_cast<size_t>(one.rank))[step] = one.waits.exposed;
+    }
+  }
   for (const observe::SpanFile& file : files) {
     writer.process(file.rank, process_name(mesh, file.rank));
     observe::write_spans(writer, file);
+    observe::write_exposed(writer, file, exposed[static_cast<size_t>(file.rank)]);
   }
   writer.close();
   traced_ = true;
+}
+
+std::string TrainRun::peak_text() const {
+  return fmt::format("the measured {:.0f} GFLOP/s, {}, {} core{}", peak_->flops / 1e9,
+                     config::to_string(run_.train.dtype), peak_->cores, peak_->cores == 1 ? "" : "s");
+}
+
+std::string TrainRun::means_text() const {
+  double seconds = 0, mfu = 0, mfu_causal = 0;
+  std::vector<observe::StepWaits> waits;
+  int64_t steps = 0;
+  for (const observe::StepRecord& record : steps_) {
+    if (record.step < first_steady_step || !record.waits) continue;
+    ++steps;
+    seconds += record.seconds;
+    mfu += record.mfu * record.seconds;
+    mfu_causal += record.mfu_causal * record.seconds;
+    waits.push_back(*record.waits);
+  }
+  if (steps == 0 || !peak_) return "";
+  std::string text =
+      fmt::format("mfu {:.1f}% with attention counted as full, {:.1f}% as causal, of {}; after step 3\n",
+                  100 * mfu / seconds, 100 * mfu_causal / seconds, peak_text());
+  const observe::StepWaits mean = *observe::mean_waits(waits);
+  const std::string exposed = observe::exposed_text(mean.exposed, seconds / static_cast<double>(steps));
+  if (exposed.empty()) return text;
+  text += exposed + " of a step, mean over ranks, after step 3";
+  std::string hidden;
+  if (mean.under_way.pp > 0) hidden += " pp " + hidden_share(mean.exposed.pp, mean.under_way.pp);
+  if (mean.under_way.dp > 0) hidden += " dp " + hidden_share(mean.exposed.dp, mean.under_way.dp);
+  if (!hidden.empty()) text += "; hidden beside compute:" + hidden;
+  return text + "\n";
 }
 
 std::string TrainRun::kept() const {
@@ -196,8 +284,9 @@ std::string TrainRun::summary() const {
     text += fmt::format("  {} tokens/s, median after step 3",
                         format_thousands(static_cast<int64_t>(std::llround(rate))));
   }
-  text += fmt::format("\n\n{}\n  run.toml          the run file, resolved\n", folder);
-  text += "  run.db            every step and event (SQLite)\n";
+  text += "\n" + means_text();
+  text += fmt::format("\n{}\n  run.toml          the run file, resolved\n", folder);
+  text += "  run.db            every step, what each rank waited for, every event (SQLite)\n";
   if (traced_) {
     text +=
         fmt::format("  trace/trace.json  steps {} to {} of every worker, for chrome://tracing or Perfetto\n",

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_fwd.hpp"
+#include "cli/step_assembly.hpp"
 #include "config/run_file.hpp"
 #include "observe/progress.hpp"
 #include "observe/run_folder.hpp"
@@ -36,14 +37,26 @@ class TrainRun {
   std::string summary() const;
 
  private:
+  struct Line {  // that the reader has not taken yet
+    std::string text;
+    int64_t step = 0;  // the bar's; 0: it stays
+    double eta_seconds = -1;
+  };
+
   resilience::LaunchEnd launch_workers(const std::filesystem::path& worker);
   void take(int rank, const observe::WorkerMessage& message);
-  void take_step(const observe::StepRecord& record);
-  void show_waiting(bool block);  // step lines that the reader has not taken yet
-  void check_output() const;      // RunError when they cannot be written
+  void take_peak(const observe::MatrixPeak& peak);
+  void take_steps(bool as_they_are);  // those that are whole, or whatever came of them
+  void take_step(const AssembledStep& step);
+  void take_evaluation(const observe::EvaluationMessage& evaluation);
+  void take_evaluation_lines(int64_t up_to_step);
+  void show_waiting(bool block);
+  void check_output() const;  // RunError when lines cannot be written
   void event(const std::string& kind, int rank, const std::string& text);
   void merge_trace();
   std::string kept() const;  // where a run that did not finish left what it did
+  std::string peak_text() const;
+  std::string means_text() const;  // lines of the summary; means over steady steps
 
   const config::RunFile& run_;
   observe::RunFolder folder_;
@@ -52,8 +65,11 @@ class TrainRun {
   observe::RunStore store_;
   observe::Progress progress_;
   int ready_ = 0;
+  StepAssembly assembly_;
   std::vector<observe::StepRecord> steps_;
-  std::deque<observe::StepRecord> waiting_;
+  std::deque<observe::EvaluationMessage> evaluations_;  // whose step's line has not come yet
+  std::deque<Line> waiting_;
+  std::optional<observe::MatrixPeak> peak_;
   std::optional<observe::FinalMessage> final_;
   bool traced_ = false;
 };

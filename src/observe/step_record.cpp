@@ -38,9 +38,10 @@ std::string exposed_text(const ExposedSeconds& e, double seconds) {
   std::string axes;
   for (const auto& [name, value] : std::array<std::pair<const char*, double>, 4>{
            {{"tp", e.tp}, {"cp", e.cp}, {"pp", e.pp}, {"dp", e.dp}}}) {
-    if (value > 0) axes += fmt::format("{}{} {}", axes.empty() ? "" : " ", name, percent(value / seconds));
+    const std::string share = percent(value / seconds);
+    if (share != "0") axes += fmt::format("{}{} {}", axes.empty() ? "" : " ", name, share);
   }
-  return fmt::format("exposed {}% ({})", percent(e.total() / seconds), axes);
+  return fmt::format("exposed {}%", percent(e.total() / seconds)) + (axes.empty() ? "" : " (" + axes + ")");
 }
 
 std::string step_line(const StepRecord& r) {
@@ -55,7 +56,7 @@ std::string step_line(const StepRecord& r) {
     const std::string exposed = exposed_text(r.waits->exposed, r.seconds);
     if (!exposed.empty()) line += "  " + exposed;
   }
-  if (r.skipped) line += "  skipped";
+  if (r.skipped) line += r.trouble.empty() ? "  skipped" : "  skipped: " + r.trouble;
   return line;
 }
 

@@ -56,11 +56,11 @@ std::optional<StepWaits> mean_waits(const std::vector<StepWaits>& ranks);
 
 // One line:
 // "step 12/200  loss 3.4120  grad_norm 0.81  lr 2.9e-04  mem 1.2GiB  tps 5,410  tflops 0.13  mfu 21.4%  eta
-// 0:03:12", and where waits are known and there are any "  exposed 14% (tp 8 pp 4 dp 2)", and "  skipped".
-// A tps or mfu that is not finite shows as "?".
+// 0:03:12", and where waits are known and there are any "  exposed 14% (tp 8 pp 4 dp 2)", and "  skipped:
+// TROUBLE". A tps or mfu that is not finite shows as "?".
 std::string step_line(const StepRecord& record);
 
-// "exposed 14% (tp 8 pp 4 dp 2)": shares of `seconds`, axes without any left out; empty when there are none.
+// "exposed 14% (tp 8 pp 4 dp 2)": shares of `seconds`, axes below half a percent left out; empty without any.
 std::string exposed_text(const ExposedSeconds& exposed, double seconds);
 
 }  // namespace lockstep::observe

@@ -37,6 +37,9 @@ TEST(StepLine, EndsWithWhatWasExposedByAxis) {
   EXPECT_TRUE(line.ends_with("eta 0:03:12  exposed 14% (tp 8 pp 4 dp 2)")) << line;
   record.skipped = true;
   EXPECT_TRUE(step_line(record).ends_with("dp 2)  skipped"));
+  record.trouble = "NaN in layers.3 attention on rank 2";
+  EXPECT_TRUE(step_line(record).ends_with("dp 2)  skipped: NaN in layers.3 attention on rank 2"));
+  record.trouble.clear();
   // A single worker has nothing to wait for, and a step whose waits never came has none to show.
   record.waits = StepWaits{};
   EXPECT_TRUE(step_line(record).ends_with("eta 0:03:12  skipped"));
@@ -50,6 +53,8 @@ TEST(Waits, TheirMeanIsOverRanks) {
   EXPECT_EQ(mean_waits({one, other}), (StepWaits{{.tp = 2, .cp = 1, .dp = 1.5}, {.pp = 4}}));
   EXPECT_EQ(one.exposed.total(), 4);
   EXPECT_EQ(exposed_text(one.exposed, 0), "") << "no share of nothing";
+  EXPECT_EQ(exposed_text({.tp = 0.08, .dp = 0.004}, 1), "exposed 8% (tp 8)");
+  EXPECT_EQ(exposed_text({.dp = 0.004}, 1), "exposed 0%");
 }
 
 TEST(StepLine, BadNumbersShow) {
