@@ -15,30 +15,70 @@ namespace lockstep::tests {
 
 std::string describe(const LayoutChoice& c) {
   std::ostringstream text;
-  text << "tp" << c.tp << (c.sequence_parallel ? "" : " without sequence parallel") << " pp" << c.pp << " dp"
-       << c.dp << " v" << c.virtual_stages << " " << config::to_string(c.schedule) << " micro-batch "
-       << c.micro_batch << " layers less " << c.first_stage_less_layers << " " << c.last_stage_less_layers;
+  text << "tp" << c.tp << (c.sequence_parallel ? "" : " without sequence parallel") << " cp" << c.cp << " pp"
+       << c.pp << " dp" << c.dp << " v" << c.virtual_stages << " " << config::to_string(c.schedule) << " zero"
+       << c.zero << " micro-batch " << c.micro_batch;
+  const auto add = [&](bool differs, const std::string& what) {
+    if (differs) text << " " << what;
+  };
+  add(c.replicas > 0, "replicas " + std::to_string(c.replicas));
+  add(c.first_stage_less_layers + c.last_stage_less_layers > 0,
+      "layers less " + std::to_string(c.first_stage_less_layers) + " " +
+          std::to_string(c.last_stage_less_layers));
+  add(c.layer_split == config::LayerSplit::cost, "split by cost");
+  add(!c.reshard_after_forward, "no reshard");
+  add(c.gradient_scatter == config::GradientScatter::micro_batch, "scatter every micro-batch");
+  add(c.gathered_input == config::GatheredInput::keep, "gathered inputs kept");
+  for (const std::string& op : c.recompute) text << " recompute " << op;
+  add(c.recompute_every > 1, "every " + std::to_string(c.recompute_every));
+  add(c.layers != 4, std::to_string(c.layers) + " layers");
+  add(c.kv_heads != 4, std::to_string(c.kv_heads) + " kv heads");
+  add(c.vocab != 256, "vocab " + std::to_string(c.vocab));
+  add(c.tie_embeddings, "tied");
+  add(c.document_mask, "document mask");
   return text.str();
+}
+
+LayoutChoice alone(const LayoutChoice& c) {
+  LayoutChoice one;
+  one.layers = c.layers;
+  one.kv_heads = c.kv_heads;
+  one.vocab = c.vocab;
+  one.tie_embeddings = c.tie_embeddings;
+  one.document_mask = c.document_mask;
+  return one;
 }
 
 config::RunFile small_run(const LayoutChoice& c, config::Dtype dtype, int64_t steps) {
   config::RunFile run;
   run.name = "parity";
-  run.model.layers = 4;
+  run.model.layers = c.layers;
   run.model.hidden = 64;
   run.model.ffn = 96;
   run.model.heads = 8;
-  run.model.kv_heads = 4;
-  run.model.vocab = 256;
-  run.parallel.tp = c.tp;
-  run.parallel.pp = c.pp;
-  run.parallel.dp = c.dp;
-  run.parallel.virtual_stages = c.virtual_stages;
-  run.parallel.schedule = c.schedule;
-  run.parallel.sequence_parallel = c.sequence_parallel;
-  run.parallel.micro_batch = c.micro_batch;
-  run.parallel.first_stage_less_layers = c.first_stage_less_layers;
-  run.parallel.last_stage_less_layers = c.last_stage_less_layers;
+  run.model.kv_heads = c.kv_heads;
+  run.model.vocab = c.vocab;
+  run.model.tie_embeddings = c.tie_embeddings;
+  config::ParallelConfig& p = run.parallel;
+  p.tp = c.tp;
+  p.cp = c.cp;
+  p.pp = c.pp;
+  p.dp = c.dp;
+  p.virtual_stages = c.virtual_stages;
+  p.schedule = c.schedule;
+  p.sequence_parallel = c.sequence_parallel;
+  p.micro_batch = c.micro_batch;
+  p.first_stage_less_layers = c.first_stage_less_layers;
+  p.last_stage_less_layers = c.last_stage_less_layers;
+  p.layer_split = c.layer_split;
+  p.replicas = c.replicas;
+  p.zero = c.zero;
+  p.reshard_after_forward = c.reshard_after_forward;
+  p.gradient_scatter = c.gradient_scatter;
+  p.gathered_input = c.gathered_input;
+  p.recompute = c.recompute;
+  p.recompute_every = c.recompute_every;
+  run.data.document_mask = c.document_mask;
   run.train.sequence = 32;
   run.train.global_batch = 8;
   run.train.steps = steps;
@@ -55,22 +95,22 @@ namespace {
 
 // Copies what this rank owns of the reduced gradients into the whole parameters. What no rank owns stays NaN;
 // ranks that hold the same element must hold the same bits.
-void collect_gradients(const train::Trainer& trainer, std::map<std::string, at::Tensor>& out) {
+void collect_gradients(train::Trainer& trainer, std::map<std::string, at::Tensor>& out) {
   for (const auto& chunk : trainer.executor().chunks()) {
-    const train::FlatLayout& flat = chunk.model->flat();
-    const at::Tensor shard = chunk.state->gradient().to(at::kDouble);
-    const int64_t begin = chunk.state->begin();
-    const int64_t end = begin + flat.shard();
-    for (const train::FlatEntry& e : flat.entries()) {
-      at::Tensor& whole = out[e.parameter.name];
-      if (!whole.defined()) whole = at::full({e.parameter.count()}, std::nan(""), at::kDouble);
-      for (int64_t i = std::max(begin, e.offset); i < std::min(end, e.offset + e.count); ++i) {
-        double& element = whole.data_ptr<double>()[e.global_index(i - e.offset)];
-        const double value = shard.data_ptr<double>()[i - begin];
-        if (!std::isnan(element)) {
-          EXPECT_EQ(element, value) << e.parameter.name;
+    const at::Tensor owned = chunk->state().gradient().to(at::kDouble);
+    for (const train::OwnedRange& range : chunk->state().ranges()) {
+      for (const train::FlatEntry& e : chunk->model().flat().entries()) {
+        at::Tensor& whole = out[e.parameter.name];
+        if (!whole.defined()) whole = at::full({e.parameter.count()}, std::nan(""), at::kDouble);
+        const int64_t end = std::min(range.flat + range.size, e.offset + e.valid);
+        for (int64_t i = std::max(range.flat, e.offset); i < end; ++i) {
+          double& element = whole.data_ptr<double>()[e.global_index(i - e.offset)];
+          const double value = owned.data_ptr<double>()[i - range.flat + range.own];
+          if (!std::isnan(element)) {
+            EXPECT_EQ(element, value) << e.parameter.name;
+          }
+          element = value;
         }
-        element = value;
       }
     }
   }
@@ -89,7 +129,7 @@ class Job {
       threads.emplace_back([this, rank] { guarded_rank(rank); });
     }
     for (std::thread& thread : threads) thread.join();
-    if (failure_) std::rethrow_exception(failure_);
+    if (failure_ && !options_.may_fail) std::rethrow_exception(failure_);
     return std::move(result_);
   }
 
@@ -103,17 +143,23 @@ class Job {
       world.abort(error.what());
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
+      if (world.rank() == 0) result_.failure = error.what();
     }
   }
 
   void run_rank(comm::World& world) {
-    auto programs = parallel::build_step_programs(parallel::Layout(run_));
-    if (options_.mutate) options_.mutate(programs, world.rank());
-    train::Trainer trainer(run_, world, std::move(programs));
+    train::Trainer trainer(run_, world, [&](const parallel::Layout& layout) {
+      auto programs = parallel::build_step_programs(layout);
+      if (options_.mutate) options_.mutate(programs, world.rank());
+      return programs;
+    });
+    train::StepReport report;
     for (int64_t step = 1; step <= options_.steps; ++step) {
+      if (options_.before_step) options_.before_step(trainer, step, world.rank());
       trainer.log().set_recording(options_.record && step == options_.steps);
-      const train::StepReport report = trainer.step();
+      report = trainer.step();
       if (world.rank() == 0) {
+        result_.reports.push_back(report);
         result_.losses.push_back(report.loss);
         result_.grad_norms.push_back(report.grad_norm);
       }
@@ -122,6 +168,7 @@ class Job {
     const double eval_loss = options_.evaluate ? trainer.evaluate().loss : 0;
     const train::WeightsHash hash = trainer.weights_hash();
     const std::lock_guard lock(mutex_);
+    if (options_.after_last_step) options_.after_last_step(trainer, report, world.rank());
     if (options_.gradients) collect_gradients(trainer, result_.gradients);
     if (options_.record) result_.ranks.push_back({world.rank(), trainer.groups().at, trainer.log().take()});
     if (world.rank() == 0) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "train/harness.hpp"
 
@@ -25,6 +27,42 @@ std::vector<LayoutChoice> layouts() {
       {.tp = 2, .dp = 2},
       {.pp = 2, .dp = 2},
       {.tp = 2, .pp = 2, .dp = 2},
+      // The whole parallelism, each choice at least once and with others.
+      {.cp = 2},
+      {.cp = 4, .document_mask = true},
+      {.tp = 2, .cp = 2, .pp = 2, .document_mask = true},
+      {.tp = 2, .cp = 2, .sequence_parallel = false, .zero = 3},
+      {.dp = 4, .zero = 0},
+      {.pp = 2, .dp = 2, .zero = 2},
+      {.cp = 2, .dp = 2, .zero = 3},
+      {.dp = 2, .virtual_stages = 4, .schedule = interleaved, .zero = 3},
+      {.pp = 2,
+       .dp = 2,
+       .virtual_stages = 2,
+       .schedule = interleaved,
+       .zero = 3,
+       .reshard_after_forward = false,
+       .gradient_scatter = config::GradientScatter::micro_batch},
+      {.dp = 4, .zero = 2, .gradient_scatter = config::GradientScatter::micro_batch},
+      {.pp = 4, .schedule = ScheduleKind::zero_bubble_h1},
+      {.tp = 2,
+       .pp = 2,
+       .dp = 2,
+       .schedule = ScheduleKind::zero_bubble_h1,
+       .gathered_input = config::GatheredInput::keep},
+      {.tp = 2, .pp = 2, .schedule = ScheduleKind::zero_bubble_h1, .recompute = {"norm", "attention"}},
+      {.tp = 2, .recompute = {"norm", "swiglu", "attention"}},
+      {.tp = 2, .cp = 2, .recompute = {"full"}},
+      {.pp = 2, .recompute = {"full"}, .recompute_every = 3},
+      {.tp = 4, .dp = 2, .kv_heads = 2, .vocab = 259},
+      {.tp = 8, .kv_heads = 1, .vocab = 257},
+      {.pp = 2, .dp = 2, .tie_embeddings = true},
+      {.tp = 2, .pp = 4, .zero = 3, .vocab = 259, .tie_embeddings = true},
+      {.tie_embeddings = true},
+      {.pp = 3, .layer_split = config::LayerSplit::cost, .layers = 7},
+      {.pp = 2, .virtual_stages = 3, .schedule = interleaved, .layer_split = config::LayerSplit::cost},
+      {.dp = 2, .replicas = 4},
+      {.pp = 2, .dp = 3, .replicas = 8, .zero = 2},
       // Beyond the list: other schedules and cuts that have their own code.
       {.tp = 2, .sequence_parallel = false},
       {.tp = 4, .pp = 2, .sequence_parallel = false},
@@ -62,35 +100,114 @@ double worst_relative(const std::vector<double>& a, const std::vector<double>& b
   return worst;
 }
 
+// One worker's run of every job that some layout computes, each computed once.
+class References {
+ public:
+  References(Dtype dtype, int64_t steps, JobOptions options)
+      : dtype_(dtype), steps_(steps), options_(options) {}
+  const JobResult& of(const LayoutChoice& choice) {
+    const std::string job = describe(alone(choice));
+    const auto found = results_.find(job);
+    if (found != results_.end()) return found->second;
+    return results_[job] = run_job(small_run(alone(choice), dtype_, steps_), options_);
+  }
+
+ private:
+  Dtype dtype_;
+  int64_t steps_;
+  JobOptions options_;
+  std::map<std::string, JobResult> results_;
+};
+
 TEST(Parity, LossesInFp64) {
-  const JobResult one = run_job(small_run({}, Dtype::fp64, 20), {.steps = 20, .evaluate = true});
-  ASSERT_EQ(one.losses.size(), 20u);
-  EXPECT_NEAR(one.losses.front(), std::log(256.0), 0.1);
-  EXPECT_LT(one.losses.back(), one.losses.front() - 0.5) << "the job must learn, or parity says little";
+  constexpr int64_t steps = 12;
+  const JobOptions options{.steps = steps, .evaluate = true};
+  References references(Dtype::fp64, steps, options);
+  const JobResult& plain = references.of({});
+  EXPECT_NEAR(plain.losses.front(), std::log(256.0), 0.1);
+  EXPECT_LT(plain.losses.back(), plain.losses.front() - 0.3) << "the job must learn, or parity says little";
   for (const LayoutChoice& choice : layouts()) {
     SCOPED_TRACE(describe(choice));
-    const JobResult cut = run_job(small_run(choice, Dtype::fp64, 20), {.steps = 20, .evaluate = true});
-    EXPECT_LT(worst_relative(cut.losses, one.losses, 20), 1e-9);
-    EXPECT_LT(worst_relative(cut.grad_norms, one.grad_norms, 20), 1e-8);
+    const JobResult& one = references.of(choice);
+    const JobResult cut = run_job(small_run(choice, Dtype::fp64, steps), options);
+    EXPECT_LT(worst_relative(cut.losses, one.losses, steps), 1e-9);
+    EXPECT_LT(worst_relative(cut.grad_norms, one.grad_norms, steps), 1e-8);
     EXPECT_NEAR(cut.eval_loss / one.eval_loss, 1, 1e-9);
   }
 }
 
 TEST(Parity, GradientsAndLossesInFp32) {
-  const JobResult first = run_job(small_run({}, Dtype::fp32, 1), {.steps = 1, .gradients = true});
-  const JobResult one = run_job(small_run({}, Dtype::fp32, 20), {.steps = 20});
+  References first(Dtype::fp32, 1, {.steps = 1, .gradients = true});
+  References twenty(Dtype::fp32, 20, {.steps = 20});
   for (const LayoutChoice& choice : layouts()) {
     SCOPED_TRACE(describe(choice));
     const JobResult cut = run_job(small_run(choice, Dtype::fp32, 1), {.steps = 1, .gradients = true});
-    ASSERT_EQ(cut.gradients.size(), first.gradients.size());
-    for (const auto& [name, gradient] : first.gradients) {
+    const auto& wanted = first.of(choice).gradients;
+    ASSERT_EQ(cut.gradients.size(), wanted.size());
+    for (const auto& [name, gradient] : wanted) {
       const double norm = gradient.norm().item<double>();
       ASSERT_GT(norm, 0) << name;
       EXPECT_LT((cut.gradients.at(name) - gradient).norm().item<double>(), 1e-5 * norm) << name;
     }
-    const JobResult twenty = run_job(small_run(choice, Dtype::fp32, 20), {.steps = 20});
-    EXPECT_LT(worst_relative(twenty.losses, one.losses, 5), 1e-5);
-    EXPECT_LT(worst_relative(twenty.losses, one.losses, 20), 1e-4);
+    const JobResult run = run_job(small_run(choice, Dtype::fp32, 20), {.steps = 20});
+    EXPECT_LT(worst_relative(run.losses, twenty.of(choice).losses, 5), 1e-5);
+    EXPECT_LT(worst_relative(run.losses, twenty.of(choice).losses, 20), 1e-4);
+  }
+}
+
+// The same logical replicas on any number of physical ones: bitwise the same weights, losses and norms.
+TEST(Parity, PhysicalReplicasDoNotChangeABit) {
+  const LayoutChoice cuts[] = {
+      {},
+      {.zero = 0},
+      {.zero = 2},
+      {.zero = 3, .gradient_scatter = config::GradientScatter::micro_batch},
+      {.tp = 2, .pp = 2},
+      {.cp = 2, .zero = 3, .document_mask = true},
+      {.pp = 2, .schedule = ScheduleKind::zero_bubble_h1, .tie_embeddings = true},
+  };
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+    for (LayoutChoice choice : cuts) {
+      choice.replicas = 4;
+      std::optional<JobResult> all;
+      for (const int64_t dp : {4, 2, 1, 3}) {
+        if (dp * choice.tp * choice.cp * choice.pp > 8) continue;
+        choice.dp = dp;
+        SCOPED_TRACE(describe(choice));
+        const JobResult job = run_job(small_run(choice, dtype, 5), {.steps = 5});
+        if (!all) all = job;
+        EXPECT_EQ(job.hash, all->hash);
+        EXPECT_EQ(job.losses, all->losses);
+        EXPECT_EQ(job.grad_norms, all->grad_norms);
+      }
+    }
+  }
+}
+
+// Nor does the stage of ZeRO, when gradients are scattered once a chunk.
+TEST(Parity, TheStageOfZeroDoesNotChangeABit) {
+  std::optional<JobResult> all;
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    const JobResult job =
+        run_job(small_run({.tp = 2, .pp = 2, .dp = 2, .zero = zero}, Dtype::bf16, 5), {.steps = 5});
+    if (!all) all = job;
+    EXPECT_EQ(job.hash, all->hash) << zero;
+    EXPECT_EQ(job.losses, all->losses) << zero;
+  }
+}
+
+// Nor does computing again instead of keeping, or keeping what would be gathered again.
+TEST(Parity, RecomputationDoesNotChangeABit) {
+  for (const int64_t cp : {1, 2}) {
+    const JobResult plain = run_job(small_run({.tp = 2, .cp = cp}, Dtype::bf16, 5), {.steps = 5});
+    const std::vector<std::vector<std::string>> lists = {{"norm"}, {"swiglu"}, {"attention"}, {"full"}};
+    for (const auto& recompute : lists) {
+      const JobResult job =
+          run_job(small_run({.tp = 2, .cp = cp, .recompute = recompute}, Dtype::bf16, 5), {.steps = 5});
+      EXPECT_EQ(job.hash, plain.hash) << recompute[0];
+    }
+    const LayoutChoice kept{.tp = 2, .cp = cp, .gathered_input = config::GatheredInput::keep};
+    EXPECT_EQ(run_job(small_run(kept, Dtype::bf16, 5), {.steps = 5}).hash, plain.hash);
   }
 }
 
@@ -118,9 +235,10 @@ TEST(Parity, TwoRunsOfOneLayoutAreBitwiseEqual) {
 
 // The hash does not see the layout: weights that no step has touched are the same in all of them.
 TEST(Parity, InitialWeightsHaveOneHash) {
-  const train::WeightsHash hash = run_job(small_run({}, Dtype::fp32, 1), {.steps = 0}).hash;
+  References references(Dtype::fp32, 1, {.steps = 0});
   for (const LayoutChoice& choice : layouts()) {
-    EXPECT_EQ(run_job(small_run(choice, Dtype::fp32, 1), {.steps = 0}).hash, hash) << describe(choice);
+    const JobResult job = run_job(small_run(choice, Dtype::fp32, 1), {.steps = 0});
+    EXPECT_EQ(job.hash, references.of(choice).hash) << describe(choice);
   }
 }
 

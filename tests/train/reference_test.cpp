@@ -97,7 +97,9 @@ TEST(Reference, ARunIsPlainTraining) {
   const data::Corpus corpus = data::load_corpus(
       {.text = run.data.text, .held_out = run.data.held_out, .sequence = run.train.sequence});
   const data::Sampler sampler(corpus.training, run.train.sequence, static_cast<uint64_t>(run.train.seed));
-  const auto fill = [&](auto... arguments) { sampler.fill(arguments...); };
+  const auto fill = [&](int64_t sample, const data::SequenceSpans& spans) { sampler.fill(sample, spans); };
+  config::RunFile whole_batch = run;
+  whole_batch.parallel.micro_batch = run.train.global_batch;
   const PlainModel model(run);
   torch::optim::AdamW optimizer = adamw_for(model, run.train);
   auto all = model.parameters(false);
@@ -106,7 +108,7 @@ TEST(Reference, ARunIsPlainTraining) {
   int clipped = 0;
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t batch = run.train.global_batch;
-    const data::StepBatch whole = data::make_step_batch(fill, {batch, batch, run.train.sequence, 0, 1}, step);
+    const data::StepBatch whole = data::make_step_batch(fill, whole_batch, {}, step);
     optimizer.zero_grad();
     const at::Tensor loss = model.loss(whole.micro_batches[0].inputs, whole.micro_batches[0].targets) /
                             (batch * run.train.sequence);
