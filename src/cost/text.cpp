@@ -38,7 +38,7 @@ const char* meaning(std::string_view part) {
   if (part == "data") return "waiting for the batch";
   if (part == "compute") return "forward and backward kernels";
   if (part == "tp") return "tensor-parallel collectives";
-  if (part == "cp") return "context-parallel messages";
+  if (part == "cp") return "context-parallel collectives";
   if (part == "pp") return "pipeline messages not hidden";
   if (part == "dp") return "gradient and parameter collectives not hidden";
   if (part == "bubble") return "idle by the schedule alone";

@@ -1,97 +1,193 @@
 #include "plan/memory.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
-#include <tuple>
 
 #include "base/json.hpp"
-#include "model/layer_program.hpp"
+#include "config/optimizer_state.hpp"
+#include "parallel/live_bytes.hpp"
+#include "parallel/step_ops.hpp"
+#include "plan/pass_memory.hpp"
 
 namespace lockstep::plan {
 
 namespace {
 
 using Kind = parallel::ActionKind;
+using model::Axis;
+using parallel::Action;
 
-// Follows what a stage holds from action to action.
+// Follows what a stage holds from action to action, and keeps the fullest moment.
 class Walk {
  public:
   Walk(const parallel::Layout& layout, int stage)
-      : layout_(layout), stage_(stage), boundary_(model::boundary_bytes(layout.shape())) {}
+      : layout_(layout),
+        stage_(stage),
+        sharded_(layout.mesh().size(Axis::dp_cp) > 1),
+        boundary_(model::boundary_bytes(layout.shape())),
+        live_(layout, stage) {
+    now_.stage = stage;
+    const int64_t gradient = layout.shape().gradient_bytes;
+    for (int c = 0; c < layout.virtual_stages(); ++c) {
+      const int64_t state = layout.state_elements(stage, c);
+      const bool shards_weights = layout.zero() == 3 && sharded_;
+      now_.weights += (shards_weights ? state : layout.padded_chunk_elements(stage, c)) * element_bytes();
+      now_.optimizer += state * (1 + config::optimizer_moments(layout.run().train)) * gradient;
+      if (!reduces_in_place()) now_.reduced += state * gradient;
+      if (layout.gradients_persist()) allocate_gradients(c);
+    }
+    now_.tables = table_bytes();
+    note();
+  }
 
-  void take(const parallel::Action& a) {
+  void take(const Action& a) {
     switch (a.kind) {
+      case Kind::unshard:
+      case Kind::reshard:
+        if (layout_.zero() == 3 && sharded_) {
+          const int64_t bytes = layout_.padded_chunk_elements(stage_, a.chunk) * element_bytes();
+          now_.weights += a.kind == Kind::unshard ? bytes : -bytes;
+        }
+        break;
       case Kind::receive_forward:
       case Kind::receive_backward:
-        messages_ += boundary_;
-        received_.insert({a.kind, a.chunk, a.micro_batch});
-        break;
-      case Kind::forward:
-        // The input becomes an activation; the output waits to be sent.
-        activations_ += chunk_bytes(a.chunk);
-        consume(Kind::receive_forward, a);
-        break;
-      case Kind::backward:
-        peak();  // the incoming gradient is there until the pass ends
-        activations_ -= chunk_bytes(a.chunk);
-        consume(Kind::receive_backward, a);
+        now_.messages += boundary_;
         break;
       case Kind::send_forward:
       case Kind::send_backward:
-        messages_ += boundary_;
-        peak();
-        messages_ -= boundary_;
+        send();
+        break;
+      case Kind::forward:
+      case Kind::backward:
+      case Kind::backward_input:
+      case Kind::backward_weight:
+        pass(a);
+        break;
+      case Kind::reduce_gradients:
+        reduce(a.chunk);
+        break;
+      case Kind::gather_gradients:
+        end_reduction(a.chunk);
+        break;
+      case Kind::sum_tied_gradients:
+        end_reductions();
+        break;
+      case Kind::gradient_norm:
+        end_reductions();
+        note(parallel::norm_numbers(layout_, stage_) * 8);
         break;
       default:
         break;
     }
-    peak();
+    note();
   }
 
-  int64_t peak_activations() const { return peak_activations_; }
-  int64_t peak_messages() const { return peak_total_ - peak_activations_; }
+  StageMemory fullest() const { return fullest_; }
 
  private:
-  int64_t chunk_bytes(int chunk) const {
-    return model::chunk_activation_bytes(layout_.shape(), layout_.layers().recompute,
-                                         layout_.chunk(stage_, chunk));
+  int64_t element_bytes() const { return layout_.shape().element_bytes; }
+  int64_t gradient_buffer(int chunk) const {
+    return layout_.padded_chunk_elements(stage_, chunk) * layout_.shape().gradient_bytes;
   }
-  void consume(Kind receive, const parallel::Action& a) {
-    if (received_.erase({receive, a.chunk, a.micro_batch}) > 0) messages_ -= boundary_;
+  // Whether the reduced gradient lies in the buffer that backwards add to.
+  bool reduces_in_place() const {
+    return (!sharded_ || layout_.zero() == 0) && !layout_.accumulates_reductions();
   }
-  void peak() {
-    if (activations_ + messages_ <= peak_total_) return;
-    peak_total_ = activations_ + messages_;
-    peak_activations_ = activations_;
+
+  int64_t table_bytes() const {
+    const model::ShardShape& s = layout_.shape();
+    const int64_t places = 2 + (layout_.run().data.document_mask ? layout_.micro_batches() : 0);
+    return s.sequence * s.head_dim * s.statistic_bytes + places * s.tokens * 8;
+  }
+
+  // `workspace`: bytes of this moment alone.
+  void note(int64_t workspace = 0) {
+    StageMemory moment = now_;
+    moment.workspace += workspace;
+    moment.activations = live_.bytes();
+    if (moment.total() > fullest_.total()) fullest_ = moment;
+  }
+
+  void send() {
+    // The tensor is kept until the next one is sent.
+    if (sent_) now_.messages -= boundary_;
+    sent_ = true;
+  }
+
+  const PassMemory& memory_of_pass(const Action& a) {
+    const auto [found, is_new] = passes_.try_emplace({a.kind, a.chunk});
+    if (is_new) found->second = pass_memory(layout_, stage_, a.kind, a.chunk);
+    return found->second;
+  }
+
+  void pass(const Action& a) {
+    const PassMemory& memory = memory_of_pass(a);
+    const model::ChunkContent& content = layout_.chunk(stage_, a.chunk);
+    const bool forward = a.kind == Kind::forward;
+    // A hidden state comes from the chunk before, its gradient from the chunk after, by message or by hand.
+    const bool takes = forward ? !content.embedding : parallel::goes_back(a.kind) && !content.head;
+    const bool gives = forward ? !content.head : parallel::goes_back(a.kind) && !content.embedding;
+    if (parallel::ends_backward(a.kind)) allocate_gradients(a.chunk);
+    if (forward) {
+      const int64_t before = live_.bytes();
+      live_.take(a);
+      if (takes) now_.messages -= boundary_;  // it is an activation now
+      note(memory.peak - (live_.bytes() - before) + (takes ? boundary_ : 0));
+    } else {
+      note(memory.peak);
+      live_.take(a);
+      if (takes) now_.messages -= boundary_;
+    }
+    if (gives) now_.messages += boundary_;
+    const int64_t norms = waiting_norm_bytes(layout_, stage_, a.chunk);
+    if (a.kind == Kind::backward_input) now_.workspace += norms;
+    if (a.kind == Kind::backward_weight) now_.workspace -= norms;
+  }
+
+  void allocate_gradients(int chunk) {
+    if (allocated_.insert(chunk).second) now_.gradients += gradient_buffer(chunk);
+  }
+  void reduce(int chunk) {
+    allocate_gradients(chunk);
+    if (!layout_.gradients_persist()) end_reductions();
+    const model::ShardShape& s = layout_.shape();
+    if (s.kv_copies > 1) {  // packed into one message
+      note(model::kv_parameter_count(layout_.run().model, layout_.chunk(stage_, chunk), s.tp) *
+           s.gradient_bytes);
+    }
+    if (layout_.gradients_persist() || reduces_in_place()) return;
+    note();
+    allocated_.erase(chunk);
+    under_way_.insert(chunk);
+    if (!sharded_) end_reduction(chunk);
+  }
+  // Frees the buffer of a reduction under way.
+  void end_reduction(int chunk) {
+    if (under_way_.erase(chunk) > 0) now_.gradients -= gradient_buffer(chunk);
+  }
+  void end_reductions() {
+    for (const int chunk : std::set<int>(under_way_)) end_reduction(chunk);
   }
 
   const parallel::Layout& layout_;
   int stage_;
+  bool sharded_;
   int64_t boundary_;
-  int64_t activations_ = 0, messages_ = 0;
-  int64_t peak_total_ = 0, peak_activations_ = 0;
-  std::set<std::tuple<Kind, int, int>> received_;
+  parallel::LiveActivations live_;
+  StageMemory now_, fullest_;
+  bool sent_ = false;
+  std::set<int> allocated_;  // chunks with a buffer of unreduced gradients
+  std::set<int> under_way_;  // chunks whose former buffer is being reduced
+  std::map<std::pair<Kind, int>, PassMemory> passes_;
 };
 
 StageMemory stage_memory(const parallel::Layout& layout, const parallel::Program& program) {
-  const model::ShardShape& s = layout.shape();
-  StageMemory m;
-  m.stage = program.stage;
-  for (int c = 0; c < layout.virtual_stages(); ++c) {
-    const int64_t elements = layout.padded_chunk_elements(program.stage, c);
-    const int64_t shard = layout.shard_elements(program.stage, c);
-    m.weights += elements * s.element_bytes;
-    m.gradients += elements * s.gradient_bytes;
-    m.optimizer += shard * 3 * s.gradient_bytes;
-    m.shard += shard * s.gradient_bytes;
-  }
   Walk walk(layout, program.stage);
-  for (const parallel::Action& action : program.actions) walk.take(action);
-  m.activations = walk.peak_activations();
-  m.messages = walk.peak_messages();
-  m.workspace = workspace_bytes(layout, program.stage);
-  m.margin = static_cast<int64_t>(margin_share * static_cast<double>(m.total()));
-  return m;
+  for (const Action& action : program.actions) walk.take(action);
+  StageMemory memory = walk.fullest();
+  memory.margin = static_cast<int64_t>(margin_share * static_cast<double>(memory.total()));
+  return memory;
 }
 
 void add_parts(Json& json, const StageMemory& m) {
@@ -110,33 +206,19 @@ const StageMemory& MemoryReport::fullest() const {
                            [](const auto& a, const auto& b) { return a.total() < b.total(); });
 }
 
-int64_t workspace_bytes(const parallel::Layout& layout, int stage) {
-  const model::ShardShape& s = layout.shape();
-  const int64_t hidden_states = 2 * s.tokens * s.hidden;
-  int64_t elements = 0;
-  int64_t recomputed = 0;
-  for (int c = 0; c < layout.virtual_stages(); ++c) {
-    const model::ChunkContent& content = layout.chunk(stage, c);
-    if (content.layers > 0) {
-      elements = std::max(elements, hidden_states + 4 * s.tokens * s.ffn);
-      if (layout.layers().recompute.full) recomputed = model::layer_activation_bytes(s, {});
-    }
-    if (content.head) elements = std::max(elements, hidden_states + s.tokens * s.vocab);
-  }
-  return elements * s.element_bytes + recomputed;
-}
-
 MemoryReport memory_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
   MemoryReport report;
   report.capacity = static_cast<int64_t>(layout.run().cluster.memory_bytes);
+  report.moments = config::optimizer_moments(layout.run().train);
   for (const parallel::Program& program : programs) report.stages.push_back(stage_memory(layout, program));
   return report;
 }
 
-TrainingState training_state(double parameters, config::Dtype dtype) {
-  const double weights = static_cast<double>(model::element_bytes(dtype));
-  const double gradients = static_cast<double>(model::gradient_bytes(dtype));
-  return {(2 + 2 + 12) * parameters, (weights + gradients + 3 * gradients) * parameters};
+TrainingState training_state(double parameters, const config::TrainConfig& train) {
+  const double weights = static_cast<double>(model::element_bytes(train.dtype));
+  const double gradients = static_cast<double>(model::gradient_bytes(train.dtype));
+  const double state = static_cast<double>(1 + config::optimizer_moments(train)) * gradients;
+  return {(2 + 2 + 12) * parameters, (weights + gradients + state) * parameters};
 }
 
 Json memory_json(const MemoryReport& report) {

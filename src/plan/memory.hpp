@@ -1,4 +1,6 @@
-// Memory of one GPU at each pipeline stage, in bytes, part by part. All ranks of a stage need the same.
+// Memory of one GPU at each pipeline stage, in bytes, part by part, at the moment at which the stage holds
+// most. The step program is walked action by action, and inside a pass tensor by tensor (plan/pass_memory);
+// all ranks of a stage hold the same.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +13,24 @@ namespace lockstep::plan {
 
 struct StageMemory {
   int stage = 0;
-  int64_t weights = 0;      // in the compute dtype, padded so that dp shards are equal
-  int64_t gradients = 0;    // accumulated in fp32 (fp64 in fp64 runs), as long as the weights
-  int64_t optimizer = 0;    // master weights and two moments of this rank's shard, in the gradients' dtype
-  int64_t activations = 0;  // the most that forwards hold at once until their backwards
+  // In the compute dtype, padded so that shards are equal: whole chunks; with zero = 3 this rank's shards and
+  // the chunks that are gathered.
+  int64_t weights = 0;
+  // Unreduced, of whole chunks, in fp32 (fp64 in fp64 runs): through the step, or (zero = 2, 3, or several
+  // rounds of replicas) from a chunk's backward to the end of its reduction.
+  int64_t gradients = 0;
+  int64_t optimizer = 0;    // master weights and moments of what this rank updates, in the gradients' dtype
+  int64_t activations = 0;  // held between forwards and backwards: parallel::LiveActivations
   // Other:
   int64_t messages = 0;   // hidden states and gradients that have come and wait, or wait to be sent
-  int64_t shard = 0;      // reduced gradients of this rank's shard, all chunks until the norm is known
-  int64_t workspace = 0;  // tensors that live only inside one pass: see workspace_bytes
+  int64_t reduced = 0;    // reduced gradients of what this rank updates; 0 where they lie in `gradients`
+  int64_t workspace = 0;  // tensors that live only inside the pass under way
+  int64_t tables = 0;     // rotary angles, the tokens' places
   int64_t margin = 0;     // margin_share of all above: allocator fragmentation, context, libraries' buffers
 
-  int64_t other() const { return messages + shard + workspace + margin; }
+  int64_t other() const { return messages + reduced + workspace + tables + margin; }
   int64_t total() const { return weights + gradients + optimizer + activations + other(); }
+  int64_t tensors() const { return total() - margin; }  // what the trainer's tensors take
 };
 
 // Not derived: what an allocator loses and libraries take, as a share of the rest.
@@ -31,26 +39,21 @@ inline constexpr double margin_share = 0.05;
 struct MemoryReport {
   std::vector<StageMemory> stages;
   int64_t capacity = 0;  // of one GPU
+  int64_t moments = 0;   // of the optimizer, beside the master weight
 
   const StageMemory& fullest() const;
   bool fits() const { return fullest().total() <= capacity; }
 };
 
-// `programs`: one a stage, of `layout`. The activations are followed action by action.
+// `programs`: one a stage, of `layout`.
 MemoryReport memory_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs);
-
-// The largest of what a stage's passes need while they run: in a layer's backward two full hidden states
-// (gathered input and output gradient), gradients of gate and up, the down product's input and its gradient,
-// and with full recomputation the layer's activations; at the head the gradient of the logits and two full
-// hidden states.
-int64_t workspace_bytes(const parallel::Layout& layout, int stage);
 
 // Bytes of the whole training state, over all GPUs.
 struct TrainingState {
   double published = 0;  // 2 + 2 + 12 a parameter: bf16 weights and gradients, fp32 master and two moments
-  double own = 0;        // what the trainer holds: gradients in fp32, 2 + 4 + 12 in bf16 runs
+  double own = 0;        // what the trainer holds: gradients in fp32, with AdamW 2 + 4 + 12 in bf16 runs
 };
-TrainingState training_state(double parameters, config::Dtype dtype);
+TrainingState training_state(double parameters, const config::TrainConfig& train);
 
 // JSON block `memory`: the fullest rank's parts, and the total of every stage.
 Json memory_json(const MemoryReport& report);

@@ -6,30 +6,44 @@ namespace lockstep::plan {
 
 namespace {
 
+using ByStage = std::vector<std::vector<double>>;
+
+double at(const ByStage& seconds, size_t stage, size_t chunk) {
+  return seconds.empty() ? 0 : seconds[stage][chunk];
+}
+
 // Over stages, of one chunk.
 struct ChunkTimes {
-  double sum = 0;
-  double longest = 0;
+  double sum = 0;      // from its input to the last stage's output
+  double longest = 0;  // that a stage is busy
 };
 
-ChunkTimes over_stages(const std::vector<std::vector<double>>& passes, int chunk) {
+ChunkTimes over_stages(const ByStage& passes, const ByStage& held, int chunk) {
   ChunkTimes t;
-  for (const auto& stage : passes) {
-    t.sum += stage[static_cast<size_t>(chunk)];
-    t.longest = std::max(t.longest, stage[static_cast<size_t>(chunk)]);
+  const auto c = static_cast<size_t>(chunk);
+  for (size_t s = 0; s < passes.size(); ++s) {
+    t.sum += passes[s][c];
+    t.longest = std::max(t.longest, passes[s][c] + at(held, s, c));
   }
   return t;
+}
+
+// Of one direction.
+double chunk_loop_seconds(const PipelineShape& p, const ByStage& passes, const ByStage& held, int chunk,
+                          int group) {
+  const ChunkTimes t = over_stages(passes, held, chunk);
+  return std::max(t.sum + p.stages() * p.message, group * t.longest);
 }
 
 // All forwards, then all backwards: each goes through the stages at the pace of the slowest stage or link.
 double gpipe_seconds(const PipelineShape& p) {
   const double fill = (p.stages() - 1) * p.message;
-  const auto one_way = [&](const std::vector<std::vector<double>>& passes) {
-    const ChunkTimes t = over_stages(passes, 0);
+  const auto one_way = [&](const ByStage& passes, const ByStage& held) {
+    const ChunkTimes t = over_stages(passes, held, 0);
     const double pace = p.stages() > 1 ? std::max(t.longest, p.message) : t.longest;
     return t.sum + fill + (p.micro_batches - 1) * pace;
   };
-  return one_way(p.forward) + one_way(p.backward);
+  return one_way(p.forward, p.forward_held) + one_way(p.backward, p.backward_held);
 }
 
 // One chunk a stage. Stage s has p - s micro-batches under way: their loop is from its forward through all
@@ -39,10 +53,11 @@ double one_f_one_b_seconds(const PipelineShape& p) {
   double loop = 0, longest_pass = 0, longest_turn = 0;
   std::vector<double> bounds;
   for (int s = stages - 1; s >= 0; --s) {
-    const double f = p.forward[static_cast<size_t>(s)][0];
-    const double b = p.backward[static_cast<size_t>(s)][0];
+    const auto stage = static_cast<size_t>(s);
     if (s < stages - 1) loop += 2 * p.message;
-    loop += f + b;
+    loop += p.forward[stage][0] + p.backward[stage][0];
+    const double f = p.forward[stage][0] + at(p.forward_held, stage, 0);
+    const double b = p.backward[stage][0] + at(p.backward_held, stage, 0);
     longest_pass = std::max({longest_pass, f, b});
     longest_turn = std::max(longest_turn, f + b);
     const int under_way = stages - s;
@@ -56,6 +71,16 @@ double one_f_one_b_seconds(const PipelineShape& p) {
   return through + bound;
 }
 
+// That a micro-batch keeps a stage busy, all chunks, both ways.
+double busy_seconds(const PipelineShape& p, size_t stage) {
+  double seconds = 0;
+  for (size_t c = 0; c < p.forward[stage].size(); ++c) {
+    seconds += p.forward[stage][c] + p.backward[stage][c];
+    seconds += at(p.forward_held, stage, c) + at(p.backward_held, stage, c);
+  }
+  return seconds;
+}
+
 // Several chunks a stage. Groups of up to p micro-batches go through chunk after chunk; a group's next chunk
 // starts when its first micro-batch is through all stages and the way back to the first one, or when the
 // stage is free, whichever is later. Between the first chunk's start and the last one's turn to backward that
@@ -65,39 +90,32 @@ double interleaved_seconds(const PipelineShape& p) {
   const int group = std::min(p.stages(), p.micro_batches);
   double seconds = 0;
   for (int c = 0; c + 1 < p.chunks(); ++c) {
-    seconds += chunk_loop_seconds(p.forward, c, group, p.message);
-    seconds += chunk_loop_seconds(p.backward, c, group, p.message);
+    seconds += chunk_loop_seconds(p, p.forward, p.forward_held, c, group);
+    seconds += chunk_loop_seconds(p, p.backward, p.backward_held, c, group);
   }
   const int groups = (p.micro_batches + group - 1) / group;
   PipelineShape turn = p;
   turn.micro_batches = p.micro_batches - (groups - 1) * group;
-  double busiest = 0;
-  for (size_t s = 0; s < p.forward.size(); ++s) {
-    turn.forward[s] = {p.forward[s].back()};
-    turn.backward[s] = {p.backward[s].back()};
-    double work = 0;
-    for (size_t c = 0; c < p.forward[s].size(); ++c) work += p.forward[s][c] + p.backward[s][c];
-    busiest = std::max(busiest, work);
+  for (ByStage* passes : {&turn.forward, &turn.backward, &turn.forward_held, &turn.backward_held}) {
+    for (std::vector<double>& stage : *passes) stage = {stage.back()};
   }
+  double busiest = 0;
+  for (size_t s = 0; s < p.forward.size(); ++s) busiest = std::max(busiest, busy_seconds(p, s));
   return seconds + one_f_one_b_seconds(turn) + (groups - 1) * group * busiest;
 }
 
 }  // namespace
 
-double chunk_loop_seconds(const std::vector<std::vector<double>>& passes, int chunk, int group,
-                          double message) {
-  const ChunkTimes t = over_stages(passes, chunk);
-  return std::max(t.sum + static_cast<double>(passes.size()) * message, group * t.longest);
+double backward_loop_seconds(const PipelineShape& p, int chunk, int group) {
+  return chunk_loop_seconds(p, p.backward, p.backward_held, chunk, group);
 }
 
 double pipeline_seconds(const PipelineShape& p) {
   // One stage has nothing to wait for, whatever the schedule.
   if (p.stages() > 1 && p.chunks() > 1) return interleaved_seconds(p);
   if (p.stages() > 1 && p.schedule == config::ScheduleKind::gpipe) return gpipe_seconds(p);
-  double seconds = 0;
   if (p.stages() > 1) return one_f_one_b_seconds(p);
-  for (size_t c = 0; c < p.forward[0].size(); ++c) seconds += p.forward[0][c] + p.backward[0][c];
-  return seconds * p.micro_batches;
+  return busy_seconds(p, 0) * p.micro_batches;
 }
 
 }  // namespace lockstep::plan

@@ -18,16 +18,18 @@ struct PipelineShape {
   int micro_batches = 1;
   std::vector<std::vector<double>> forward;   // [stage][chunk], seconds
   std::vector<std::vector<double>> backward;  //
-  double message = 0;                         // seconds between neighbouring stages
+  // What else a pass keeps its stage from the next one, after its output is there: mean seconds a pass,
+  // [stage][chunk]; empty: nothing.
+  std::vector<std::vector<double>> forward_held, backward_held;
+  double message = 0;  // seconds between neighbouring stages
 
   int stages() const { return static_cast<int>(forward.size()); }
   int chunks() const { return static_cast<int>(forward.front().size()); }
 };
 
-// How long after a group's passes ([stage][chunk], one direction) of one chunk begin, its passes of the next
-// one can: when the first micro-batch is through all stages and back, or the busiest stage is free.
-double chunk_loop_seconds(const std::vector<std::vector<double>>& passes, int chunk, int group,
-                          double message);
+// How long after a group's backwards of one chunk begin, its backwards of the next one can: when the first
+// micro-batch is through all stages and back, or the busiest stage is free.
+double backward_loop_seconds(const PipelineShape& shape, int chunk, int group);
 
 // From the first forward to the last backward, seconds. Good to a few percent, not exact: the simulator is.
 double pipeline_seconds(const PipelineShape& shape);

@@ -7,6 +7,7 @@
 #include "cost/text.hpp"
 #include "plan/memory.hpp"
 #include "plan/step_time.hpp"
+#include "plan/traffic.hpp"
 
 namespace lockstep::plan {
 
@@ -14,6 +15,7 @@ struct Plan {
   config::RunFile run;
   MemoryReport memory;
   TrainingState state;
+  Traffic traffic;  // of a rank of the fullest stage
   cost::StepFigures step;
   Training training;
 };
@@ -21,7 +23,7 @@ struct Plan {
 // Everything about one layout. `run` has passed config's rules.
 Plan plan_of(const config::RunFile& run);
 
-// The document of `plan --json`: layout, model, memory, step, training.
+// The document of `plan --json`: layout, model, memory, traffic, step, training.
 Json plan_json(const Plan& plan);
 
 // For a person.

@@ -5,32 +5,50 @@
 #include <vector>
 
 #include "cost/op_prices.hpp"
-#include "parallel/layout.hpp"
+#include "parallel/program.hpp"
 
 namespace lockstep::plan {
 
-// Of one pass over one chunk.
-struct PassCost {
+// Of ops that run one after another on the compute timeline. Collectives at the pace of the stage's slowest
+// group.
+struct BlockingCost {
   double kernels = 0;
-  double tp = 0;  // collectives, at the pace of the stage's slowest group
-  double seconds() const { return kernels + tp; }
+  double tp = 0;
+  double cp = 0;
+
+  double seconds() const { return kernels + tp + cp; }
+  BlockingCost& operator+=(const BlockingCost& other);
+};
+BlockingCost operator+(BlockingCost a, const BlockingCost& b);
+BlockingCost operator*(double times, const BlockingCost& cost);
+
+struct ChunkCost {
+  BlockingCost forward, backward_input, backward_weight;  // one micro-batch's passes
+  BlockingCost reduce;                                    // of one reduction: what runs before the scatter,
+  double reduce_dp = 0;                                   // and the scatter, beside the computation
+  double gather_gradients = 0;                            // zero = 0
+  double sum_tied = 0;                                    // of a tied embedding, over first and last stage
+  double update = 0;                                      // the optimizer's kernel
+  double gather = 0;                                      // all-gather of the parameters
+  int reductions = 1;                                     // a step
+  int unshards = 0;                                       // a step, zero = 3
+
+  BlockingCost backward() const { return backward_input + backward_weight; }
 };
 
 struct StageCost {
-  std::vector<PassCost> forward, backward;  // by chunk
-  std::vector<double> reduce;               // by chunk: gradient reduce-scatter
-  std::vector<double> reduce_tp;            // by chunk: all-reduce of replicated gradients, on compute
-  std::vector<double> adamw;                // by chunk
-  std::vector<double> gather;               // by chunk: parameter all-gather
-  double load = 0;                          // load_batch
+  std::vector<ChunkCost> chunks;
+  double load = 0;  // load_batch
   double norm_kernel = 0;
   double norm_dp = 0, norm_tp = 0, norm_pp = 0;  // the norm's collectives
   double message = 0;                            // to the next stage, the slowest rank's
 
-  double work() const;     // of one micro-batch: all chunks' passes
-  double kernels() const;  // of those, kernels
+  BlockingCost passes() const;  // of one micro-batch, through all chunks and back
 };
 
-std::vector<StageCost> stage_costs(const parallel::Layout& layout, const cost::OpPrices& prices);
+// `programs`: the layout's, one a stage.
+std::vector<StageCost> stage_costs(const parallel::Layout& layout,
+                                   const std::vector<parallel::Program>& programs,
+                                   const cost::OpPrices& prices);
 
 }  // namespace lockstep::plan

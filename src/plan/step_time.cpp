@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/hidden_collectives.hpp"
 #include "plan/pipeline_time.hpp"
 #include "plan/stage_costs.hpp"
 
@@ -9,122 +10,211 @@ namespace lockstep::plan {
 
 namespace {
 
-PipelineShape pipeline_shape(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
+using ByStage = std::vector<std::vector<double>>;  // [stage][chunk], seconds
+
+template <class F>
+ByStage of_chunks(const std::vector<StageCost>& stages, F f) {
+  ByStage out;
+  for (const StageCost& stage : stages) {
+    std::vector<double> row;
+    for (const ChunkCost& chunk : stage.chunks) row.push_back(f(chunk));
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+ByStage sum_of(ByStage a, const ByStage& b) {
+  for (size_t s = 0; s < a.size(); ++s) {
+    for (size_t c = 0; c < a[s].size(); ++c) a[s][c] += b[s][c];
+  }
+  return a;
+}
+
+struct PassTimes {
+  ByStage forward, backward_input, backward_weight;
+  // Mean of what comes on top and keeps the stage: what collectives beside the computation hold up, and the
+  // reductions before a chunk's last one.
+  ByStage forward_held, backward_held;
+};
+
+PassTimes pass_times(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
+  const auto seconds = [&](BlockingCost ChunkCost::*cost) {
+    return of_chunks(stages, [&](const ChunkCost& chunk) { return (chunk.*cost).seconds(); });
+  };
+  PassTimes times{seconds(&ChunkCost::forward),
+                  seconds(&ChunkCost::backward_input),
+                  seconds(&ChunkCost::backward_weight),
+                  {},
+                  {}};
+  for (const StageCost& stage : stages) {
+    std::vector<double> forward, backward;
+    for (const HeldUp& held : held_up(layout, stage)) {
+      const ChunkCost& chunk = stage.chunks[forward.size()];
+      const double earlier = (chunk.reductions - 1) * chunk.reduce.seconds() / layout.micro_batches();
+      forward.push_back(held.forward);
+      backward.push_back(held.backward + earlier);
+    }
+    times.forward_held.push_back(std::move(forward));
+    times.backward_held.push_back(std::move(backward));
+  }
+  return times;
+}
+
+PipelineShape pipeline_shape(const parallel::Layout& layout, const std::vector<StageCost>& stages,
+                             const PassTimes& times) {
   PipelineShape shape;
   shape.schedule = layout.run().parallel.schedule;
   shape.micro_batches = layout.micro_batches();
-  const auto seconds = [&](const std::vector<PassCost>& passes) {
-    std::vector<double> out;
-    for (const PassCost& p : passes) out.push_back(p.seconds());
-    return out;
-  };
-  for (const StageCost& stage : stages) {
-    shape.forward.push_back(seconds(stage.forward));
-    shape.backward.push_back(seconds(stage.backward));
-    shape.message = std::max(shape.message, stage.message);
-  }
+  shape.forward = times.forward;
+  shape.backward = sum_of(times.backward_input, times.backward_weight);
+  shape.forward_held = times.forward_held;
+  shape.backward_held = times.backward_held;
+  for (const StageCost& stage : stages) shape.message = std::max(shape.message, stage.message);
   return shape;
 }
 
-// Seconds from a stage's last backward until its reductions are through. Chunks end in descending order, each
-// some time before the next; reductions queue up behind one another.
-double exposed_reduction(const StageCost& stage, const PipelineShape& shape) {
-  const int group = std::min(shape.stages(), shape.micro_batches);
-  double exposed = 0, queue = 0, before_end = 0;
-  for (size_t c = 0; c < stage.reduce.size(); ++c) {
-    queue += stage.reduce[c];
-    exposed = std::max(exposed, queue - before_end);
-    before_end += chunk_loop_seconds(shape.backward, static_cast<int>(c), group, shape.message);
+// By the model's chunks, as the schedule takes them.
+std::vector<double> by_model_chunk(const ByStage& by_stage) {
+  std::vector<double> out;
+  for (size_t chunk = 0; chunk < by_stage.front().size(); ++chunk) {
+    for (const auto& stage : by_stage) out.push_back(stage[chunk]);
   }
-  return exposed;
+  return out;
+}
+
+// First forward to last backward, and how much of it is messages.
+struct Window {
+  double seconds = 0;
+  double messages = 0;
+};
+
+Window window_of(const parallel::Layout& layout, const PassTimes& times, const PipelineShape& shape) {
+  PipelineShape no_messages = shape;
+  no_messages.message = 0;
+  const double seconds = pipeline_seconds(shape);
+  const double messages = seconds - pipeline_seconds(no_messages);
+  const bool halves = shape.schedule == config::ScheduleKind::zero_bubble_h1 && shape.stages() > 1;
+  if (!halves) return {seconds, messages};
+  // There is no closed form of how weight gradients fill the gaps: the schedule itself is walked. Messages
+  // delay it as they do 1F1B, whose order of forwards and input gradients it has.
+  const parallel::PassSeconds passes{by_model_chunk(sum_of(times.forward, times.forward_held)),
+                                     by_model_chunk(times.backward_input),
+                                     by_model_chunk(sum_of(times.backward_weight, times.backward_held))};
+  return {parallel::pipeline_window(layout.schedule(), passes) + messages, messages};
 }
 
 // Optimizer kernels one after another, each chunk's parameters gathered beside the next ones' kernels.
-double optimizer_seconds(const StageCost& stage) {
+double optimizer_seconds(const StageCost& stage, bool gathers) {
   double kernels = 0, stream = 0;
-  for (size_t c = 0; c < stage.adamw.size(); ++c) {
-    kernels += stage.adamw[c];
-    stream = std::max(stream, kernels) + stage.gather[c];
+  for (const ChunkCost& chunk : stage.chunks) {
+    kernels += chunk.update;
+    stream = std::max(stream, kernels) + (gathers ? chunk.gather : 0);
   }
   return std::max(stream, kernels);
 }
 
-double sum(const std::vector<double>& values) {
+template <class F>
+double sum(const StageCost& stage, F f) {
   double total = 0;
-  for (const double v : values) total += v;
+  for (const ChunkCost& chunk : stage.chunks) total += f(chunk);
   return total;
 }
 
-// What the closed form adds to the passes themselves.
-struct Tail {
-  double reduced = 0;    // after the last backward, until gradients are reduced
-  double norm = 0;       // the norm's kernel and its collectives over dp and tp
-  double norm_pp = 0;    //
-  double optimizer = 0;  // kernels and gathers
+// What the closed form adds to the pipeline.
+struct Ends {
+  double first_gather = 0;  // of the first chunk's parameters, before the first forward
+  double reduced = 0;       // after the last backward, until gradients are reduced
+  double gathered = 0;      // reduced gradients, to all
+  double tied = 0;          //
+  double norm = 0;          // the norm's kernel and its collectives over dp and tp
+  double norm_pp = 0;       //
+  double optimizer = 0;     // kernels and gathers
+
+  double total() const { return first_gather + reduced + gathered + tied + norm + norm_pp + optimizer; }
 };
+
+bool gathers_at_end(const parallel::Layout& layout) { return layout.zero() == 1 || layout.zero() == 2; }
+
+Ends ends_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
+             const PipelineShape& shape) {
+  Ends ends;
+  if (layout.zero() == 3) ends.first_gather = stages.front().chunks.front().gather;
+  ends.norm_pp = stages.front().norm_pp;
+  // A stage ends its last backward before the first one does, by the way the last gradient still goes.
+  double way_to_first = 0;
+  for (const StageCost& stage : stages) {
+    ends.reduced = std::max(ends.reduced, exposed_reduction(stage, shape) - way_to_first);
+    way_to_first += stage.chunks.front().backward_input.seconds() + stage.message;
+    if (shape.schedule != config::ScheduleKind::zero_bubble_h1) {
+      way_to_first += stage.chunks.front().backward_weight.seconds();
+    }
+    ends.gathered = std::max(ends.gathered, sum(stage, [](const auto& c) { return c.gather_gradients; }));
+    ends.tied = std::max(ends.tied, sum(stage, [](const auto& c) { return c.sum_tied; }));
+    ends.norm = std::max(ends.norm, stage.norm_kernel + stage.norm_dp + stage.norm_tp);
+    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, gathers_at_end(layout)));
+  }
+  return ends;
+}
 
 // Idle share of the pipeline phase by the schedule alone, mean over stages: the schedule itself with the
 // kernels' times and free communication, as the simulator has it.
 double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
-  parallel::PassSeconds seconds;
+  const auto seconds = [&](BlockingCost ChunkCost::*cost) {
+    return by_model_chunk(of_chunks(stages, [&](const ChunkCost& chunk) { return (chunk.*cost).kernels; }));
+  };
   double kernels = 0;
-  for (int chunk = 0; chunk < layout.virtual_stages(); ++chunk) {
-    for (const StageCost& stage : stages) {
-      seconds.forward.push_back(stage.forward[static_cast<size_t>(chunk)].kernels);
-      seconds.backward.push_back(stage.backward[static_cast<size_t>(chunk)].kernels);
-      kernels += layout.micro_batches() * (seconds.forward.back() + seconds.backward.back());
-    }
-  }
-  const double window = parallel::pipeline_window(layout.schedule(), seconds);
+  for (const StageCost& stage : stages) kernels += layout.micro_batches() * stage.passes().kernels;
+  const double window = parallel::pipeline_window(
+      layout.schedule(), {seconds(&ChunkCost::forward), seconds(&ChunkCost::backward_input),
+                          seconds(&ChunkCost::backward_weight)});
   return std::max(0.0, 1 - kernels / (layout.stages() * window));
 }
 
 // Means over stages; bubble is what is left, imbalance of the stages included.
 cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<StageCost>& stages, double seconds,
-                         double exposed_messages, const Tail& tail) {
+                         const Window& window, const Ends& ends) {
   const double m = layout.micro_batches();
   const double p = layout.stages();
   cost::StepSplit split;
-  double reduce_tp = 0, adamw = 0, norm_dp = 0;
+  double last_reduce = 0, update = 0, norm_dp = 0, held = 0;
   for (const StageCost& stage : stages) {
+    BlockingCost blocking = m * stage.passes();
+    for (const ChunkCost& chunk : stage.chunks) {
+      blocking += static_cast<double>(chunk.reductions) * chunk.reduce;
+      last_reduce += chunk.reduce.seconds() / p;
+      update += chunk.update / p;
+    }
     split.data += stage.load / p;
-    split.compute += m * stage.kernels() / p;
-    split.tp += (m * (stage.work() - stage.kernels()) + sum(stage.reduce_tp) + stage.norm_tp) / p;
-    split.optimizer += (stage.norm_kernel + sum(stage.adamw)) / p;
-    reduce_tp += sum(stage.reduce_tp) / p;
-    adamw += sum(stage.adamw) / p;
+    split.compute += blocking.kernels / p;
+    split.tp += (blocking.tp + stage.norm_tp) / p;
+    split.cp += blocking.cp / p;
+    split.optimizer += stage.norm_kernel / p;
     norm_dp += stage.norm_dp / p;
+    for (const HeldUp& one : held_up(layout, stage)) held += m * (one.forward + one.backward) / p;
   }
-  split.pp = exposed_messages + tail.norm_pp;
-  split.dp = std::max(0.0, tail.reduced - reduce_tp) + norm_dp + tail.optimizer - adamw;
-  split.bubble = std::max(0.0, seconds - split.total());  // below 0 by rounding alone
+  split.optimizer += update;
+  split.pp = window.messages + ends.tied + ends.norm_pp;
+  split.dp = ends.first_gather + held + std::max(0.0, ends.reduced - last_reduce) + ends.gathered + norm_dp +
+             std::max(0.0, ends.optimizer - update);
+  // What the stages do not wait for, of what the slowest one does.
+  const double over = split.total() - seconds;
+  if (over > 0) split.dp = std::max(0.0, split.dp - over);
+  split.bubble = std::max(0.0, seconds - split.total());
   return split;
 }
 
 }  // namespace
 
-StepTime step_time(const parallel::Layout& layout) {
+StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
   const cost::OpPrices prices(layout.run());
-  const std::vector<StageCost> stages = stage_costs(layout, prices);
-  const PipelineShape shape = pipeline_shape(layout, stages);
-  PipelineShape no_messages = shape;
-  no_messages.message = 0;
-  const double window = pipeline_seconds(shape);
+  const std::vector<StageCost> stages = stage_costs(layout, programs, prices);
+  const PassTimes times = pass_times(layout, stages);
+  const PipelineShape shape = pipeline_shape(layout, stages, times);
+  const Window window = window_of(layout, times, shape);
+  const Ends ends = ends_of(layout, stages, shape);
 
-  // A stage ends its last backward before the first one does, by the way the last gradient still goes.
-  Tail tail;
-  tail.norm_pp = stages.front().norm_pp;
-  double way_to_first = 0;
-  for (const StageCost& stage : stages) {
-    const double reduction = sum(stage.reduce_tp) + exposed_reduction(stage, shape);
-    tail.reduced = std::max(tail.reduced, reduction - way_to_first);
-    way_to_first += stage.backward.front().seconds() + stage.message;
-    tail.norm = std::max(tail.norm, stage.norm_kernel + stage.norm_dp + stage.norm_tp);
-    tail.optimizer = std::max(tail.optimizer, optimizer_seconds(stage));
-  }
   StepTime time;
-  time.seconds = stages.front().load + window + tail.reduced + tail.norm + tail.norm_pp + tail.optimizer;
-  time.split = split_of(layout, stages, time.seconds, window - pipeline_seconds(no_messages), tail);
+  time.seconds = stages.front().load + window.seconds + ends.total();
+  time.split = split_of(layout, stages, time.seconds, window, ends);
   time.bubble_fraction = bubble_fraction(layout, stages);
   return time;
 }

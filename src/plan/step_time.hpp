@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cost/step_figures.hpp"
-#include "parallel/layout.hpp"
+#include "parallel/program.hpp"
 
 namespace lockstep::plan {
 
@@ -13,7 +13,8 @@ struct StepTime {
   cost::StepSplit split;       // barrier is 0: without jitter nobody is late at the end
 };
 
-StepTime step_time(const parallel::Layout& layout);
+// `programs`: the layout's, one a stage.
+StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::Program>& programs);
 
 // The whole training: train.tokens when given, else steps x batch.
 struct Training {

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "base/json.hpp"
+#include "config/rules.hpp"
+#include "parallel/drawn_run.hpp"
 #include "plan/pipeline_time.hpp"
 #include "plan/report.hpp"
 #include "sim/simulate_step.hpp"
@@ -52,11 +54,25 @@ TEST(PipelineTime, ABusyStageAndSlowMessagesLengthenIt) {
   EXPECT_NEAR(pipeline_seconds(p), even_seconds + 8, 1e-12);
 }
 
-// Llama models on H100s, in layouts as people use them.
-config::RunFile drawn_run(std::mt19937& engine) {
-  const auto one_of = [&](std::initializer_list<int64_t> v) { return v.begin()[engine() % v.size()]; };
-  for (;;) {
-    config::RunFile run = large_run();
+// Llama models on H100s, in layouts as people use them: everything a run file can choose of the parallelism.
+class Drawn {
+ public:
+  explicit Drawn(unsigned seed) : engine_(seed) {}
+
+  config::RunFile run() {
+    for (;;) {
+      config::RunFile run = any_run();
+      std::vector<config::Problem> problems;
+      config::check_rules(run, {}, problems);
+      if (problems.empty() && run.parallel.world_size() <= 1024) return run;
+    }
+  }
+
+ private:
+  int64_t one_of(std::initializer_list<int64_t> v) { return v.begin()[engine_() % v.size()]; }
+
+  config::RunFile any_run() {
+    config::RunFile run = large_;
     const bool largest = one_of({0, 1, 2}) == 2;
     if (!largest) {
       const bool small = one_of({0, 1}) == 0;
@@ -64,36 +80,47 @@ config::RunFile drawn_run(std::mt19937& engine) {
       run.model.hidden = small ? 4096 : 8192;
       run.model.ffn = small ? 14336 : 28672;
       run.model.heads = small ? 32 : 64;
+      run.model.kv_heads = one_of({4, 8, 8});
+      run.model.tie_embeddings = one_of({0, 0, 0, 1}) == 1;
     }
     config::ParallelConfig& p = run.parallel;
     p.first_stage_less_layers = p.last_stage_less_layers = largest ? 1 : 0;
-    const int64_t layers = run.model.layers + (largest ? 2 : 0);
     p.tp = one_of({1, 2, 4, 8});
-    p.pp = one_of({2, 4, 8, 16});
+    p.cp = one_of({1, 1, 1, 2, 4});
+    p.pp = one_of({1, 2, 4, 8, 16});
     p.dp = one_of({1, 2, 4, 8, 16, 32});
     p.virtual_stages = one_of({1, 1, 2, 4, 8});
-    if (layers % (p.pp * p.virtual_stages) != 0) continue;
-    p.schedule = p.virtual_stages > 1     ? config::ScheduleKind::interleaved
-                 : one_of({0, 1, 2}) == 0 ? config::ScheduleKind::gpipe
-                                          : config::ScheduleKind::one_f_one_b;
+    p.schedule = p.virtual_stages > 1 ? config::ScheduleKind::interleaved
+                                      : static_cast<config::ScheduleKind>(one_of({0, 1, 3}));
+    p.replicas = p.dp * one_of({1, 1, 1, 2});
+    p.zero = one_of({0, 1, 2, 3});
+    p.reshard_after_forward = one_of({0, 1, 1}) == 1;
+    if (p.zero >= 2 && one_of({0, 1, 2}) == 0) p.gradient_scatter = config::GradientScatter::micro_batch;
+    if (one_of({0, 0, 1}) == 1) p.recompute = {"full"};
     p.micro_batch = one_of({1, 2});
-    run.train.global_batch = p.dp * p.micro_batch * one_of({2, 4, 8, 12, 16, 32, 64});
+    run.train.global_batch = p.replicas * p.micro_batch * one_of({2, 4, 8, 12, 16, 32, 64});
     run.train.sequence = one_of({2048, 4096, 8192});
     run.cluster.gpus = p.world_size();
     return run;
   }
-}
 
-TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
-  std::mt19937 engine(5);
+  std::mt19937 engine_;
+  config::RunFile large_ = large_run();
+};
+
+// Sorted ascending: how far the closed form is from the simulator without jitter, relatively.
+std::vector<double> errors_of(unsigned seed, int count) {
+  Drawn drawn(seed);
   std::vector<double> errors;
-  for (int i = 0; i < 60; ++i) {
-    const config::RunFile run = drawn_run(engine);
+  for (int i = 0; i < count; ++i) {
+    const config::RunFile run = drawn.run();
+    SCOPED_TRACE(tests::describe(run));
     const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
     sim::StepOptions options;
     options.jitter = false;
-    const auto simulated = sim::simulate_step(layout, parallel::build_step_programs(layout), options);
-    const StepTime closed = step_time(layout);
+    const auto simulated = sim::simulate_step(layout, programs, options);
+    const StepTime closed = step_time(layout, programs);
     errors.push_back(std::abs(closed.seconds / simulated.seconds - 1));
     EXPECT_NEAR(closed.split.total(), closed.seconds, 1e-9 * closed.seconds);
     for (const double part : closed.split.values()) EXPECT_GE(part, 0);
@@ -101,11 +128,15 @@ TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
     EXPECT_NEAR(closed.bubble_fraction, simulated.bubble_fraction, 1e-9);
   }
   std::sort(errors.begin(), errors.end());
-  RecordProperty("median", std::to_string(errors[30]));
-  RecordProperty("p95", std::to_string(errors[57]));
-  EXPECT_LT(errors[30], 0.02);
-  EXPECT_LT(errors[57], 0.06);
-  EXPECT_LT(errors.back(), 0.15);
+  return errors;
+}
+
+TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
+  const std::vector<double> errors = errors_of(5, 200);
+  RecordProperty("median", std::to_string(errors[100]));
+  RecordProperty("p95", std::to_string(errors[190]));
+  EXPECT_LT(errors[100], 0.03);
+  EXPECT_LT(errors[190], 0.10);
 }
 
 TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
@@ -134,7 +165,7 @@ TEST(PlanReport, JsonHasTheNamesOfTheInterface) {
   std::vector<std::string> names, training;
   for (const auto& [name, value] : json.items()) names.push_back(name);
   for (const auto& [name, value] : json["training"].items()) training.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "step", "training"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "traffic", "step", "training"}));
   EXPECT_EQ(training, (std::vector<std::string>{"tokens", "days", "gpu_hours", "usd"}));
   EXPECT_EQ(json["model"]["parameters"], 405853388800);
   EXPECT_EQ(Json::parse(json.dump()), json);
