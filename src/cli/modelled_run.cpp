@@ -9,7 +9,7 @@ namespace lockstep::cli {
 
 std::vector<parallel::Program> checked_programs(const parallel::Layout& layout) {
   std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
-  parallel::check_step_programs(programs, layout.virtual_stages(), layout.micro_batches());
+  parallel::check_step_programs(layout, programs);
   return programs;
 }
 

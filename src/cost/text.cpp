@@ -1,6 +1,7 @@
 #include "cost/text.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -95,11 +96,11 @@ std::string step_text(const StepFigures& f, std::string_view origin, const Style
   std::string out = fmt::format("{} a step  {}\n", style.bold(format_seconds(f.seconds)),
                                 style.dim(fmt::format("({})", origin)));
   out += fmt::format(
-      "{} tokens at {} tokens/s; {} a GPU, MFU {} with attention counted as full, {} as causal; "
-      "pipeline bubble {}.\n",
+      "{} tokens at {} tokens/s; {} a GPU; pipeline bubble {}\n"
+      "MFU {} with attention counted as full, {} as causal\n",
       format_count(static_cast<double>(f.tokens)), format_count(f.tokens_per_second),
-      format_quantity(f.tflops_per_gpu * 1e12, "FLOP/s"), percent(f.mfu), percent(f.mfu_causal),
-      percent(f.bubble_fraction));
+      format_quantity(f.tflops_per_gpu * 1e12, "FLOP/s"), percent(f.bubble_fraction), percent(f.mfu),
+      percent(f.mfu_causal));
   out += "\nWhere the step goes, mean over ranks; the parts add up to it.\n";
   TextTable table(style);
   table.header({"part", "time", "of the step"});
@@ -116,13 +117,27 @@ std::string step_text(const StepFigures& f, std::string_view origin, const Style
 
 std::string run_line(const config::RunFile& run) {
   const config::ParallelConfig& p = run.parallel;
-  std::string line = fmt::format(
-      "{}: {} parameters on {} x {}; tp {} x cp {} x pp {} x dp {}, {}, {} micro-batches of {} x {} tokens",
-      run.name, format_count(static_cast<double>(model::parameter_count(run.model))),
-      format_thousands(p.world_size()), run.cluster.gpu, p.tp, p.cp, p.pp, p.dp,
-      config::to_string(p.schedule), format_thousands(run.micro_batches()), p.micro_batch,
-      format_thousands(run.train.sequence));
+  std::string line = fmt::format("{}: {} parameters on {} x {}\ntp {} x cp {} x pp {} x dp {}, {}", run.name,
+                                 format_count(static_cast<double>(model::parameter_count(run.model))),
+                                 format_thousands(p.world_size()), run.cluster.gpu, p.tp, p.cp, p.pp, p.dp,
+                                 config::to_string(p.schedule));
   if (p.virtual_stages > 1) line += fmt::format(", {} chunks a stage", p.virtual_stages);
+  line += fmt::format(", zero {}", p.zero);
+  if (p.gradient_scatter == config::GradientScatter::micro_batch) {
+    line += ", scattering every micro-batch";
+  }
+  if (!p.recompute.empty()) {
+    line += fmt::format("\nrecompute {}", fmt::join(p.recompute, ", "));
+    if (p.recompute_every > 1) line += fmt::format(" in one of {} layers", p.recompute_every);
+  }
+  line += "\n";
+  const int64_t micro_batches = run.micro_batches();
+  line += fmt::format("{} micro-batch{} of {} x {} tokens", format_thousands(micro_batches),
+                      micro_batches == 1 ? "" : "es", p.micro_batch, format_thousands(run.train.sequence));
+  if (p.logical_replicas() != p.dp) {
+    line += fmt::format(", for {} logical replicas in {} round{}", p.logical_replicas(), p.rounds(),
+                        p.rounds() == 1 ? "" : "s");
+  }
   return line + "\n";
 }
 

@@ -44,7 +44,7 @@ std::string percent(double share);  // "43.5 %"
 
 // The step in one large line, its figures, and the table of where it goes. `origin`: "computed", "simulated".
 std::string step_text(const StepFigures& figures, std::string_view origin, const Style& style);
-// "llama3-405b-16k: 406B parameters on 16,384 GPUs (H100-80G-SXM), tp 8 x cp 1 x pp 16 x dp 128, ..."
+// What is run, on what, cut how, in what micro-batches: a few lines of at most 100 characters.
 std::string run_line(const config::RunFile& run);
 
 }  // namespace lockstep::cost

@@ -35,8 +35,8 @@ std::string ranks_text(const parallel::Mesh& mesh, const StepResult& result) {
   const auto middle = kernels.begin() + static_cast<std::ptrdiff_t>(kernels.size() / 2);
   std::nth_element(kernels.begin(), middle, kernels.end());
   return fmt::format(
-      "\nHalf of the ranks are done {} or more before the last one, 99 % {} or more. Busiest: {}, {} in its "
-      "own kernels; the median rank spends {}.\n",
+      "\nHalf of the ranks are done {} or more before the last one, 99 % {} or more.\n"
+      "Busiest: {}, {} in its own kernels; the median rank spends {}.\n",
       format_seconds(result.seconds - result.seconds_p50),
       format_seconds(result.seconds - result.seconds_p99), rank_name(mesh, result.slowest_rank),
       format_seconds(result.kernel_seconds[slowest]), format_seconds(*middle));

@@ -24,6 +24,9 @@ void check_options(const parallel::Layout& layout, const StepOptions& options) {
     throw UsageError("rank " + std::to_string(rank) + ": the layout has ranks 0 to " +
                      std::to_string(layout.mesh().size() - 1));
   };
+  for (const double jitter : {options.op_jitter, options.rank_jitter}) {
+    if (!(jitter >= 0 && jitter < 1)) throw UsageError("jitter must be in [0, 1)");
+  }
   std::set<int> traced;
   for (const int rank : options.traced_ranks) {
     check_rank(rank);

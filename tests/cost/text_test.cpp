@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 namespace lockstep::cost {
 namespace {
 
@@ -32,6 +34,38 @@ TEST(StepText, RatesCarryThePrefixThatFits) {
   EXPECT_NE(step_text(f, "computed", {}).find("; 12.3 GFLOP/s a GPU"), std::string::npos);
   f.tflops_per_gpu = 489;
   EXPECT_NE(step_text(f, "computed", {}).find("; 489 TFLOP/s a GPU"), std::string::npos);
+}
+
+TEST(RunLine, SaysHowTheRunIsCut) {
+  config::RunFile run;
+  run.name = "sample";
+  run.model.layers = 2;
+  run.model.hidden = 64;
+  run.model.ffn = 96;
+  run.model.heads = run.model.kv_heads = 8;
+  run.model.vocab = 256;
+  run.cluster.gpu = "test";
+  config::ParallelConfig& p = run.parallel;
+  p.cp = 4;
+  p.dp = 2;
+  run.train.global_batch = 2;
+  EXPECT_EQ(run_line(run),
+            "sample: 103K parameters on 8 x test\n"
+            "tp 1 x cp 4 x pp 1 x dp 2, 1f1b, zero 1\n"
+            "1 micro-batch of 1 x 128 tokens\n");
+  p.zero = 3;
+  p.gradient_scatter = config::GradientScatter::micro_batch;
+  p.schedule = config::ScheduleKind::interleaved;
+  p.virtual_stages = 2;
+  p.replicas = 6;
+  p.recompute = {"norm", "swiglu"};
+  p.recompute_every = 2;
+  run.train.global_batch = 6;
+  EXPECT_EQ(run_line(run),
+            "sample: 103K parameters on 8 x test\n"
+            "tp 1 x cp 4 x pp 1 x dp 2, interleaved, 2 chunks a stage, zero 3, scattering every micro-batch\n"
+            "recompute norm, swiglu in one of 2 layers\n"
+            "3 micro-batches of 1 x 128 tokens, for 6 logical replicas in 3 rounds\n");
 }
 
 }  // namespace

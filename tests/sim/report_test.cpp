@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -70,9 +71,23 @@ TEST(SeveralSteps, OneIsItselfToTheBit) {
   EXPECT_EQ(sum.traces[0].spans.size(), step.traces[0].spans.size());
 }
 
+// Context parallel with copied KV heads, parameters gathered, gradients scattered every micro-batch.
+config::RunFile run_with_everything() {
+  config::RunFile run = small_run();
+  run.parallel.cp = 2;
+  run.parallel.dp = 1;
+  run.parallel.replicas = 2;
+  run.parallel.zero = 3;
+  run.parallel.gradient_scatter = config::GradientScatter::micro_batch;
+  run.model.kv_heads = 1;
+  run.model.tie_embeddings = true;
+  run.train.sequence = 32;
+  run.train.global_batch = 8;
+  return run;
+}
+
 // The spans of a rank are its program: every op once a step, one after another on every stream.
-TEST(SeveralSteps, TracedSpansAreTheProgramsOps) {
-  const config::RunFile run = small_run();
+void expect_spans_of_program(const config::RunFile& run) {
   const parallel::Layout layout(run);
   const auto programs = parallel::build_step_programs(layout);
   const StepResult sum = summary_of(simulate(run, 2, {6, 1}));
@@ -106,6 +121,48 @@ TEST(SeveralSteps, TracedSpansAreTheProgramsOps) {
   }
   EXPECT_EQ(sum.traces[0].rank, 1);
   EXPECT_EQ(sum.traces[1].rank, 6);
+}
+
+TEST(SeveralSteps, TracedSpansAreTheProgramsOps) {
+  expect_spans_of_program(small_run());
+  expect_spans_of_program(run_with_everything());
+}
+
+TEST(SeveralSteps, ContextParallelSpansHaveTheirStreamAndMeetInTheirGroup) {
+  const config::RunFile run = run_with_everything();
+  const StepResult r = summary_of(simulate(run, 1, {0, 2}));  // tp 0, cp 0 and 1 of stage 0
+  std::array<std::vector<int64_t>, 2> ends;
+  for (size_t i = 0; i < 2; ++i) {
+    for (const observe::Span& span : r.traces[i].spans) {
+      if (span.stream == observe::Stream::cp) ends[i].push_back(span.end_ns);
+    }
+  }
+  EXPECT_GT(ends[0].size(), 0u);
+  EXPECT_EQ(ends[0], ends[1]);
+  EXPECT_GT(r.split.cp, 0);
+}
+
+// Parameters are gathered beside the computation, and there before the pass that needs them.
+TEST(SeveralSteps, PassesWaitForTheirParameters) {
+  const config::RunFile run = run_with_everything();
+  const StepResult r = summary_of(simulate(run, 1, {5}));
+  std::map<int, int64_t> gathered;  // by chunk
+  int64_t last_computed = 0;
+  int beside = 0, passes = 0;
+  for (const observe::Span& span : r.traces[0].spans) {
+    const std::string& name = r.traces[0].names.at(span.name);
+    if (name == "parameter_all_gather") {
+      gathered[span.chunk] = span.end_ns;
+      beside += span.start_ns < last_computed ? 1 : 0;
+    } else if (span.stream == observe::Stream::compute && span.chunk >= 0 && span.micro_batch >= 0) {
+      ASSERT_TRUE(gathered.contains(span.chunk)) << name;
+      EXPECT_GE(span.start_ns, gathered[span.chunk] - 1) << name;
+      last_computed = std::max(last_computed, span.end_ns);
+      ++passes;
+    }
+  }
+  EXPECT_GT(passes, 0);
+  EXPECT_GT(beside, 0);
 }
 
 TEST(SeveralSteps, BothEndsOfAMessageCarryItsId) {
@@ -173,8 +230,7 @@ TEST(SimulateReport, ColumnsHaveNamesAndWaitsArePrintedAsSuch) {
       << text;
 }
 
-TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
-  const config::RunFile run = small_run();
+void expect_trace_names(const config::RunFile& run, const std::string& name) {
   const StepResult r = summary_of(simulate(run, 1, {0, 2}));
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("lockstep-trace-" + std::to_string(getpid()) + ".json");
@@ -187,11 +243,16 @@ TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
   for (const Json& event : json.is_array() ? json : json["traceEvents"]) {
     if (event["ph"] == "X") ++complete;
     if (event["ph"] == "M" && event["args"].contains("name")) {
-      named = named || event["args"]["name"] == "rank 2  tp0 pp1 dp0";
+      named = named || event["args"]["name"] == name;
     }
   }
   EXPECT_EQ(complete, r.traces[0].spans.size() + r.traces[1].spans.size());
   EXPECT_TRUE(named);
+}
+
+TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
+  expect_trace_names(small_run(), "rank 2  tp0 pp1 dp0");
+  expect_trace_names(run_with_everything(), "rank 2  tp0 cp1 pp0 dp0");
 }
 
 }  // namespace
