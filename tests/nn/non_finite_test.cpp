@@ -16,6 +16,7 @@ struct Planted {
   size_t rank = 0;
   bool after_forward = false;
   double value = infinity;
+  int64_t element = 5;  // of the flattened weight, from its end where negative
 };
 
 // Runs forward and backward with `planted` in layer 2 of the model; what each rank found.
@@ -27,7 +28,7 @@ std::vector<std::optional<NonFiniteOp>> found(const Case& c, const Planted& plan
     Chunk chunk(ctx, c, middle, {});
     const auto plant = [&] {
       if (planted.weight == nullptr || rank_of(ctx) != planted.rank) return;
-      (chunk.layer(1).*planted.weight).view(-1)[5] = planted.value;
+      (chunk.layer(1).*planted.weight).view(-1)[planted.element] = planted.value;
     };
     if (!planted.after_forward) plant();
     chunk.forward();
@@ -86,10 +87,20 @@ TEST(NonFinite, OtherRanksNameTheCommunication) {
   EXPECT_EQ(summed[0]->order, summed[1]->order + 1);
 
   const Case cp{.micro_batch = 1, .sequence = 8, .cp = 2};
-  const auto gathered = found(cp, {.weight = &LayerTensors::qkv, .rank = 0});
+  // In the values: rope and packing come between the product and the message.
+  const auto gathered = found(cp, {.weight = &LayerTensors::qkv, .rank = 0, .element = -5});
   ASSERT_TRUE(gathered[0] && gathered[1]);
   EXPECT_EQ(gathered[0]->name, "qkv_gemm");
-  EXPECT_LT(gathered[0]->order, gathered[1]->order);
+  EXPECT_EQ(gathered[1]->name, "cp_all_gather");
+  EXPECT_TRUE(gathered[1]->communication);
+  EXPECT_EQ(gathered[1]->layer, 2);
+  EXPECT_EQ(gathered[1]->order, gathered[0]->order + 3);
+  // In the queries, which stay: the next layer's keys bring it over.
+  const auto next_layer = found(cp, {.weight = &LayerTensors::qkv, .rank = 0});
+  ASSERT_TRUE(next_layer[0] && next_layer[1]);
+  EXPECT_EQ(next_layer[0]->name, "qkv_gemm");
+  EXPECT_EQ(next_layer[1]->name, "cp_all_gather");
+  EXPECT_EQ(next_layer[1]->layer, 3);
 }
 
 TEST(NonFinite, CheckingAgainForgetsAndOffLooksAtNothing) {
