@@ -66,10 +66,42 @@ TEST(Plan, The405BFileAsJson) {
   const Outcome outcome = lockstep({"plan", llama405b(), "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json document = Json::parse(outcome.out);
-  EXPECT_EQ(names(document), "layout model memory step training ");
+  EXPECT_EQ(names(document), "layout model memory traffic step training ");
   expect_shared_blocks(document);
   EXPECT_EQ(names(document["training"]), "tokens days gpu_hours usd ");
   EXPECT_EQ(document["training"]["tokens"].get<double>(), 15.6e12);
+  EXPECT_EQ(names(document["traffic"]), "tp_bytes cp_bytes pp_bytes dp_bytes ");
+  EXPECT_EQ(document["traffic"]["cp_bytes"], 0);
+}
+
+// Every cut that the run file can name: planned and simulated, with a trace.
+TEST(PlanAndSimulate, TakeEveryCut) {
+  const std::vector<std::vector<std::string>> cuts = {
+      {"parallel.tp=1", "parallel.cp=2", "parallel.zero=3", "parallel.schedule=zb-h1",
+       "parallel.gradient_scatter=micro_batch", "data.document_mask=true"},
+      {"parallel.pp=1", "parallel.dp=4", "parallel.virtual_stages=2", "parallel.schedule=interleaved",
+       "parallel.zero=3", "parallel.reshard_after_forward=false"},
+      {"parallel.dp=1", "parallel.cp=2", "parallel.replicas=4", "parallel.zero=0",
+       "model.tie_embeddings=true", "model.vocab=257"},
+      {"parallel.tp=4", "parallel.dp=1", "model.kv_heads=2", "parallel.gathered_input=keep",
+       "parallel.recompute=[\"swiglu\"]", "parallel.recompute_every=2", "train.optimizer=sgd"}};
+  TemporaryFolder folder;
+  for (const auto& cut : cuts) {
+    std::vector<std::string> words = {tiny().string(), "--json"};
+    for (const std::string& set : cut) words.insert(words.end(), {"--set", set});
+    std::vector<std::string> plan = {"plan"}, simulate = {"simulate", "--trace", "t.json"};
+    plan.insert(plan.end(), words.begin(), words.end());
+    simulate.insert(simulate.end(), words.begin(), words.end());
+    const Outcome planned = lockstep(plan), simulated = lockstep(simulate, folder.path());
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    ASSERT_EQ(simulated.code, 0) << simulated.err;
+    const Json a = Json::parse(planned.out), b = Json::parse(simulated.out);
+    EXPECT_EQ(a["memory"], b["memory"]);
+    EXPECT_EQ(a["layout"], b["layout"]);
+    EXPECT_NEAR(a["step"]["seconds"].get<double>() / b["step"]["seconds"].get<double>(), 1, 0.15) << cut[0];
+    std::ifstream in(folder.path() / "t.json");
+    EXPECT_FALSE(Json::parse(in)["traceEvents"].empty());
+  }
 }
 
 TEST(Simulate, The405BFileAsJsonInTimeAndMemory) {
