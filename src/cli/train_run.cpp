@@ -195,7 +195,7 @@ void TrainRun::merge_trace() {
     files.push_back(observe::load_spans(folder_.trace() / fmt::format("rank-{}.spans", rank)));
     for (const observe::Span& span : files.back().spans) origin = std::min(origin, span.start_ns);
   }
-  const parallel::Mesh mesh(run_.parallel);
+  const parallel::Mesh mesh(run_);
   observe::ChromeTraceWriter writer(folder_.trace() / "trace.json", origin);
   std::vector<std::map<int64_t, observe::ExposedSeconds>> exposed(files.size());  // by rank and step
   const int64_t end = run_.train.trace_first_step + run_.train.trace_steps;

@@ -25,7 +25,7 @@ CREATE TABLE steps(step INTEGER PRIMARY KEY, loss REAL, grad_norm REAL, lr REAL,
                    under_way_tp REAL, under_way_cp REAL, under_way_pp REAL, under_way_dp REAL);
 CREATE TABLE waits(step INTEGER, rank INTEGER, exposed_tp REAL, exposed_cp REAL, exposed_pp REAL, exposed_dp REAL,
                    under_way_tp REAL, under_way_cp REAL, under_way_pp REAL, under_way_dp REAL,
-                   PRIMARY KEY(step, rank)) WITHOUT ROWID;
+                   tensor_bytes INTEGER NOT NULL, PRIMARY KEY(step, rank)) WITHOUT ROWID;
 CREATE TABLE evaluations(step INTEGER PRIMARY KEY, loss REAL, tokens INTEGER NOT NULL);
 CREATE TABLE events(id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
                     text TEXT NOT NULL);
@@ -194,13 +194,15 @@ struct RunStore::State {
             "INSERT OR REPLACE INTO steps({}, {}) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             step_columns, wait_columns))),
         drop_waits(make("DELETE FROM waits WHERE step = ?")),
-        put_waits(make(fmt::format("INSERT OR REPLACE INTO waits(step, rank, {}) VALUES(?,?,?,?,?,?,?,?,?,?)",
-                                   wait_columns))),
+        put_waits(make(fmt::format(
+            "INSERT OR REPLACE INTO waits(step, rank, {}, tensor_bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            wait_columns))),
         put_evaluation(make("INSERT OR REPLACE INTO evaluations(step, loss, tokens) VALUES(?,?,?)")),
         put_event(make("INSERT INTO events(time, kind, rank, text) VALUES(?,?,?,?)")),
         put_meta(make("INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)")),
         get_steps(make(fmt::format("SELECT {}, {} FROM steps ORDER BY step", step_columns, wait_columns))),
-        get_waits(make(fmt::format("SELECT rank, {} FROM waits WHERE step = ? ORDER BY rank", wait_columns))),
+        get_waits(make(fmt::format("SELECT rank, {}, tensor_bytes FROM waits WHERE step = ? ORDER BY rank",
+                                   wait_columns))),
         get_evaluations(make("SELECT step, loss, tokens FROM evaluations ORDER BY step")),
         get_events(make("SELECT time, kind, rank, text FROM events ORDER BY id")),
         get_meta(make("SELECT value FROM meta WHERE key = ?")) {}
@@ -267,7 +269,7 @@ void RunStore::append_step(const StepRecord& record, const std::vector<WaitMessa
   for (const WaitMessage& one : ranks) {
     Query row = state_->query(state_->put_waits);
     row.bind(record.step).bind(int64_t{one.rank}).bind(one.waits.exposed).bind(one.waits.under_way);
-    row.row("write what a rank waited for");
+    row.bind(one.tensor_bytes).row("write what a rank waited for");
   }
   transaction.commit();
 }
@@ -321,6 +323,7 @@ std::vector<WaitMessage> RunStore::waits(int64_t step) const {
     one.rank = static_cast<int>(query.integer());
     one.waits.exposed = query.exposed();
     one.waits.under_way = query.exposed();
+    one.tensor_bytes = query.integer();
   }
   return ranks;
 }

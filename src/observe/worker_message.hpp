@@ -17,11 +17,13 @@ namespace lockstep::observe {
 struct ReadyMessage {  // set up, about to take the first step
   int rank = 0;
 };
-// What a worker's step waited for; every rank sends one after each step, before rank 0's of the next.
+// What a worker's step waited for and held; every rank sends one after each step, before rank 0's of the
+// next.
 struct WaitMessage {
   int rank = 0;
   int64_t step = 0;
   StepWaits waits;
+  int64_t tensor_bytes = 0;  // the most that the worker's tensors took at once during the step
 };
 struct EvaluationMessage {
   int64_t step = 0;  // steps done

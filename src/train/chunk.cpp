@@ -26,7 +26,7 @@ Chunk::Chunk(const ChunkContext& context, int chunk)
       state_(model_.flat(), context.layout.run().train, initial_of(context, model_.flat()),
              context.groups.shard_rank(), context.layout.zero()) {
   if (!keeps_whole_weights()) {
-    weights_ = state_.master().to(context.nn.dtype);
+    weights_ = state_.master().to(context.nn.dtype, /*non_blocking=*/false, /*copy=*/true);
     return;
   }
   weights_ = initial_of(context, model_.flat()).to(context.nn.dtype);

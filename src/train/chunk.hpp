@@ -29,6 +29,9 @@ class Chunk {
   ShardedState& state() { return state_; }
   const ShardedState& state() const { return state_; }
 
+  // What passes read of this rank's shards alone, zero = 3: [state's size], compute dtype.
+  const at::Tensor& weight_shards() const { return weights_; }
+
   // zero = 3: gathers the parameters beside the computation, waits for them, frees them. Without sharding
   // (one rank, or a lower stage) the parameters are always there.
   void unshard();

@@ -1,5 +1,7 @@
 #include "train/message_box.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "train/wait_ignoring_errors.hpp"
 
@@ -42,7 +44,11 @@ void MessageBox::post_receive(const Action& action) {
 }
 
 void MessageBox::send(const Action& action, at::Tensor tensor) {
-  std::erase_if(sends_, [](const Pending& p) { return p.work.done(); });
+  std::erase_if(sends_, [&](const Pending& p) {
+    const bool done = p.work.done();
+    if (done) book_send(p);
+    return done;
+  });
   const ActionKind receive =
       action.kind == ActionKind::send_forward ? ActionKind::receive_forward : ActionKind::receive_backward;
   const size_t record =
@@ -51,8 +57,17 @@ void MessageBox::send(const Action& action, at::Tensor tensor) {
       pp_->isend(tensor.data_ptr(), static_cast<size_t>(tensor.numel()), nn::data_type(tensor.scalar_type()),
                  action.peer, tag(receive, action.peer_chunk, action.micro_batch),
                  {.name = parallel::to_string(action.kind)});
+  // Copying out, where it is done at once, is time of the computation.
   records_[record].end_ns = observe::monotonic_ns();
+  meter_.waits().exposed.pp += WaitMeter::seconds(records_[record].end_ns - records_[record].start_ns);
   sends_.push_back({std::move(tensor), std::move(work), record});
+}
+
+// A send is under way until its data is copied out.
+void MessageBox::book_send(const Pending& send) {
+  const nn::OpRecord& record = records_[send.record];
+  const int64_t end = std::max(send.work.finished_ns(), record.end_ns);
+  meter_.waits().under_way.pp += WaitMeter::seconds(end - record.start_ns);
 }
 
 at::Tensor MessageBox::take(ActionKind receive, int chunk, int micro_batch) {
@@ -84,6 +99,7 @@ void MessageBox::run_in_order(const char* name, int64_t bytes, const std::functi
 void MessageBox::finish_step() {
   for (Pending& send : sends_) {
     meter_.wait("wait_pp", &observe::ExposedSeconds::pp, -1, -1, [&] { send.work.wait(); });
+    book_send(send);
   }
   sends_.clear();
   if (context_.log != nullptr) {

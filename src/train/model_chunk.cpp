@@ -102,8 +102,9 @@ ForwardOutput ModelChunk::run(const ForwardInput& input, Activations* kept) {
   all.layers.resize(kept != nullptr ? layers_.size() : 0);
   for (size_t i = 0; i < layers_.size(); ++i) {
     enter_layer(i);
-    nn::LayerActivations own;  // of an evaluation: freed with the layer
-    x = nn::layer_forward(context_, layers_[i], std::move(x), input.places, recompute(i),
+    nn::LayerActivations own;  // of an evaluation, which keeps nothing
+    x = nn::layer_forward(context_, layers_[i], std::move(x), input.places,
+                          kept != nullptr ? recompute(i) : model::Recompute{.full = true},
                           kept != nullptr ? all.layers[i] : own);
   }
   leave_layers();

@@ -37,7 +37,7 @@ class ModelChunk {
   // tensor takes the chunk's away: a pass that then needs it is a RunError.
   void set_weights(const at::Tensor& weights);
   void set_gradients(const at::Tensor& gradients);
-  bool has_weights() const { return weights_.defined(); }
+  const at::Tensor& weights() const { return weights_; }
   const at::Tensor& gradients() const { return gradients_; }
 
   ForwardOutput forward(int micro_batch, const ForwardInput& input);

@@ -9,6 +9,7 @@
 #include "comm/local_world.hpp"
 #include "nn/threads.hpp"
 #include "observe/worker_message.hpp"
+#include "train/tensor_memory.hpp"
 #include "worker/worker_run.hpp"
 
 namespace {
@@ -77,6 +78,7 @@ int run(const Arguments& a) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   nn::compute_on_one_thread();
+  train::count_tensor_memory();
   try {
     return run(read_arguments(argc, argv));
   } catch (const UsageError& error) {

@@ -136,7 +136,7 @@ TEST(RunStore, WaitsOfEveryRankAndTheirMean) {
   record.skipped = true;
   record.mfu_causal = 0.25;
   record.waits = StepWaits{{.tp = 1, .cp = 2, .pp = 3, .dp = 4}, {.tp = 5, .cp = 6, .pp = 7, .dp = 8}};
-  const std::vector<WaitMessage> ranks = {{0, 7, *record.waits}, {5, 7, {{.dp = 9}, {.pp = 10}}}};
+  const std::vector<WaitMessage> ranks = {{0, 7, *record.waits, 4096}, {5, 7, {{.dp = 9}, {.pp = 10}}, 8192}};
   store.append_step(record, ranks);
   store.append_step(step(8, 4), {{3, 8, *record.waits}});  // the others' never came
   OtherProgram other(folder / "run.db");

@@ -66,7 +66,7 @@ TEST(WorkerMessage, StepsComeBackExactly) {
 
 TEST(WorkerMessage, WaitsAndTheMatrixPeakComeBackExactly) {
   EXPECT_TRUE(rc::check("eight doubles and a place", [](int rank, int64_t step) {
-    WaitMessage m{rank, step, {}};
+    WaitMessage m{rank, step, {}, 1};
     ExposedSeconds& e = m.waits.exposed;
     ExposedSeconds& u = m.waits.under_way;
     const auto fields = {&e.tp, &e.cp, &e.pp, &e.dp, &u.tp, &u.cp, &u.pp, &u.dp};

@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -49,6 +54,34 @@ LayoutChoice alone(const LayoutChoice& c) {
   return one;
 }
 
+namespace {
+
+// One address cut into documents of 1 to 60 bytes, so that every window of 32 holds borders, and one held
+// out.
+std::string short_documents() {
+  static const std::string folder = [] {
+    namespace fs = std::filesystem;
+    const fs::path source = fs::path(LOCKSTEP_SOURCE_DIR) / "data/sotu";
+    const fs::path to = fs::path(testing::TempDir()) / ("short_documents_" + std::to_string(getpid()));
+    fs::create_directories(to);
+    fs::copy_file(source / "2016_barack_obama_d.txt", to / "2016_barack_obama_d.txt",
+                  fs::copy_options::overwrite_existing);
+    std::ifstream in(source / "1961_john_f_kennedy_d.txt", std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    size_t at = 0;
+    for (size_t i = 0; i < 500 && at < text.size(); ++i) {
+      const size_t length = 1 + i * 37 % 60;
+      std::ofstream(to / ("d" + std::to_string(1000 + i) + ".txt"), std::ios::binary)
+          << text.substr(at, length);
+      at += length;
+    }
+    return to.string();
+  }();
+  return folder;
+}
+
+}  // namespace
+
 config::RunFile small_run(const LayoutChoice& c, config::Dtype dtype, int64_t steps) {
   config::RunFile run;
   run.name = "parity";
@@ -86,7 +119,7 @@ config::RunFile small_run(const LayoutChoice& c, config::Dtype dtype, int64_t st
   run.train.lr = 3e-3;
   run.train.warmup = 4;
   run.train.eval_sequences = 13;
-  run.data.text = std::string(LOCKSTEP_SOURCE_DIR) + "/data/sotu";
+  run.data.text = c.document_mask ? short_documents() : std::string(LOCKSTEP_SOURCE_DIR) + "/data/sotu";
   run.data.held_out = {"2016_barack_obama_d"};
   return run;
 }

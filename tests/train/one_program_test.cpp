@@ -183,7 +183,7 @@ TEST(OneProgram, GatheringIsTheProgramsToSay) {
   };
   const auto expect_parameters = [](bool there) {
     return [there](const train::Trainer& trainer, const train::StepReport&, int) {
-      EXPECT_EQ(trainer.executor().chunks()[0]->model().has_weights(), there);
+      EXPECT_EQ(trainer.executor().chunks()[0]->model().weights().defined(), there);
     };
   };
   run_job(run, {.steps = 1, .after_last_step = expect_parameters(false)});
