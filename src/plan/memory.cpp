@@ -128,7 +128,9 @@ class Walk {
     // A hidden state comes from the chunk before, its gradient from the chunk after, by message or by hand.
     const bool takes = forward ? !content.embedding : parallel::goes_back(a.kind) && !content.head;
     const bool gives = forward ? !content.head : parallel::goes_back(a.kind) && !content.embedding;
+    const int64_t norms = waiting_norm_bytes(layout_, stage_, a.chunk);
     if (parallel::ends_backward(a.kind)) allocate_gradients(a.chunk);
+    if (a.kind == Kind::backward_input) now_.workspace += norms;
     if (forward) {
       const int64_t before = live_.bytes();
       live_.take(a);
@@ -140,8 +142,6 @@ class Walk {
       if (takes) now_.messages -= boundary_;
     }
     if (gives) now_.messages += boundary_;
-    const int64_t norms = waiting_norm_bytes(layout_, stage_, a.chunk);
-    if (a.kind == Kind::backward_input) now_.workspace += norms;
     if (a.kind == Kind::backward_weight) now_.workspace -= norms;
   }
 

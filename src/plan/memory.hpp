@@ -24,7 +24,7 @@ struct StageMemory {
   // Other:
   int64_t messages = 0;   // hidden states and gradients that have come and wait, or wait to be sent
   int64_t reduced = 0;    // reduced gradients of what this rank updates; 0 where they lie in `gradients`
-  int64_t workspace = 0;  // tensors that live only inside the pass under way
+  int64_t workspace = 0;  // tensors that live only inside the pass under way; norms' gradients between halves
   int64_t tables = 0;     // rotary angles, the tokens' places
   int64_t margin = 0;     // margin_share of all above: allocator fragmentation, context, libraries' buffers
 

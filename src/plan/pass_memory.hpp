@@ -1,5 +1,5 @@
 // What a pass holds while it runs: the tensors that the layers (nn) allocate and free, followed one by one.
-// Kernels' own scratch memory is not among them.
+// Kernels' own scratch memory is not among them, such as what oneDNN takes for bf16 products.
 #pragma once
 
 #include <cstdint>
