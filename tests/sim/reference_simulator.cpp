@@ -12,6 +12,7 @@
 
 #include "cost/op_prices.hpp"
 #include "sim/jitter.hpp"
+#include "sim/reference_network.hpp"
 
 namespace lockstep::tests {
 
@@ -67,8 +68,8 @@ class Reference {
       : layout_(layout),
         mesh_(layout.mesh()),
         prices_(layout.run()),
+        network_(layout, prices_, communication),
         options_(options),
-        communication_(communication),
         shape_(options.jitter ? options.op_jitter : 0) {
     for (int id = 0; id < mesh_.size(); ++id) add_rank(id, programs);
     for (int id = 0; id < mesh_.size(); ++id) at(0, [this, id] { resume(id); });
@@ -133,63 +134,6 @@ class Reference {
     for (const sim::SlowRank& slow : options_.slow) factor *= slow.rank == rank ? slow.factor : 1.0;
     return factor;
   }
-  bool is_free(Axis axis) const {
-    return communication_ == Communication::none ||
-           (communication_ == Communication::no_messages && axis != Axis::tp && axis != Axis::cp);
-  }
-
-  // Slowest hop of the ring through `rank`'s group while all groups of the axis go round.
-  const std::vector<double>& ring(Axis axis, int rank) {
-    auto& known = rings_[{static_cast<int>(axis), mesh_.group(axis, rank).front()}];
-    if (!known.empty()) return known;
-    std::vector<cluster::Flow> flows;
-    std::vector<int> leader;
-    for (int r = 0; r < mesh_.size(); ++r) {
-      const auto group = mesh_.group(axis, r);
-      const size_t i = static_cast<size_t>(std::find(group.begin(), group.end(), r) - group.begin());
-      flows.push_back({r, group[(i + 1) % group.size()]});
-      leader.push_back(group.front());
-    }
-    const auto paths = prices_.network().concurrent_paths(flows);
-    known = {0, 0};
-    for (size_t r = 0; r < paths.size(); ++r) {
-      if (leader[r] != mesh_.group(axis, rank).front()) continue;
-      known[0] = std::max(known[0], paths[r].latency);
-      known[1] = std::max(known[1], paths[r].seconds_per_byte);
-    }
-    return known;
-  }
-
-  // Round by round.
-  double collective_seconds(const model::Op& op, int rank) {
-    if (is_free(op.axis)) return 0;
-    const int n = mesh_.size(op.axis);
-    const auto& hop = ring(op.axis, rank);
-    double seconds = 0;
-    const int passes = op.kind == model::OpKind::all_reduce ? 2 : 1;
-    for (int round = 0; round < passes * (n - 1); ++round) {
-      seconds += hop[0] + static_cast<double>(op.bytes) / n * hop[1];
-    }
-    return seconds;
-  }
-
-  double message_seconds(const model::Op& op, int from, int to) {
-    if (is_free(Axis::pp)) return 0;
-    const int p = mesh_.size(Axis::pp);
-    const int shift = ((mesh_.coordinates(to).pp - mesh_.coordinates(from).pp) % p + p) % p;
-    auto& paths = shifts_[shift];
-    if (paths.empty()) {
-      std::vector<cluster::Flow> flows;
-      for (int r = 0; r < mesh_.size(); ++r) {
-        parallel::Coordinates c = mesh_.coordinates(r);
-        c.pp = (c.pp + shift) % p;
-        flows.push_back({r, mesh_.rank(c)});
-      }
-      paths = prices_.network().concurrent_paths(flows);
-    }
-    return paths[static_cast<size_t>(from)].seconds(static_cast<double>(op.bytes));
-  }
-
   // Executes the rank's next op; every op that takes time ends this and comes back by an event.
   void resume(int id) {
     Rank& r = ranks_[static_cast<size_t>(id)];
@@ -321,7 +265,7 @@ class Reference {
     c.pp = a.peer;
     const int to = mesh_.rank(c);
     const double start = std::max(r.send_free, now_);
-    r.send_free = start + message_seconds(f.op, r.id, to) * draw(r, index);
+    r.send_free = start + network_.message_seconds(f.op, r.id, to) * draw(r, index);
     const MessageId id{a.kind == Kind::send_forward, a.peer_chunk, a.micro_batch};
     at(r.send_free, [this, to, id] { deliver(to, id); });
   }
@@ -346,7 +290,7 @@ class Reference {
     blocked_since_[r.id] = now_;
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
-    const double end = now_ + collective_seconds(f.op, r.id) * draw(first, first.index[first.next]);
+    const double end = now_ + network_.collective_seconds(f.op, r.id) * draw(first, first.index[first.next]);
     for (const int id : group) {
       Rank& member = ranks_[static_cast<size_t>(id)];
       const bool over_tp = f.op.axis == Axis::tp || f.op.axis == Axis::tp_kv;
@@ -367,7 +311,7 @@ class Reference {
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
     const double end =
-        now_ + collective_seconds(r.ops[position].op, r.id) * draw(first, first.index[position]);
+        now_ + network_.collective_seconds(r.ops[position].op, r.id) * draw(first, first.index[position]);
     for (const int id : group) at(end, [this, id] { end_dp(id); });
   }
 
@@ -388,16 +332,14 @@ class Reference {
   const parallel::Layout& layout_;
   const parallel::Mesh& mesh_;
   cost::OpPrices prices_;
+  ReferenceNetwork network_;
   sim::StepOptions options_;
-  Communication communication_;
   sim::JitterShape shape_;
   std::vector<Rank> ranks_;
   std::priority_queue<Event> events_;
   int64_t order_ = 0;
   double now_ = 0;
   std::map<int, double> blocked_since_;
-  std::map<std::pair<int, int>, std::vector<double>> rings_;
-  std::map<int, std::vector<cluster::Path>> shifts_;
   std::map<std::pair<int, int>, int> met_;
   std::map<std::tuple<int, int, int>, Gathering> gatherings_;
   std::map<std::pair<int, int>, Gathering> dp_gatherings_;

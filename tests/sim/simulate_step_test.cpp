@@ -6,32 +6,13 @@
 
 #include "base/error.hpp"
 #include "cost/op_prices.hpp"
-#include "sim/drawn_layouts.hpp"
+#include "sim/small_runs.hpp"
 
 namespace lockstep::sim {
 namespace {
 
 using parallel::ActionKind;
-
-config::RunFile small_run(int64_t tp, int64_t pp, int64_t dp, int64_t virtual_stages, int64_t micro_batches) {
-  config::RunFile run = tests::sample_run(tp, pp, dp, virtual_stages, micro_batches);
-  run.model.hidden = 2048;
-  run.model.ffn = 8192;
-  run.train.sequence = 1024;
-  run.cluster = tests::small_cluster(8, 64);
-  return run;
-}
-
-StepOptions no_jitter() {
-  StepOptions options;
-  options.jitter = false;
-  return options;
-}
-
-StepResult simulate(const config::RunFile& run, const StepOptions& options) {
-  const parallel::Layout layout(run);
-  return simulate_step(layout, parallel::build_step_programs(layout), options);
-}
+using namespace test;
 
 int64_t program_ops(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
   int64_t ops = 0;
@@ -89,16 +70,6 @@ TEST(SimulateStep, ComputeIsTheKernelsWhateverTheRanksWaitFor) {
   EXPECT_GT(r.split.bubble, 0);
 }
 
-// Nearly equal stages: wide layers, hardly a vocabulary.
-config::RunFile even_run(int64_t pp, int64_t virtual_stages, int64_t micro_batches) {
-  config::RunFile run = small_run(1, pp, 1, virtual_stages, micro_batches);
-  run.model.layers = pp * virtual_stages;
-  run.model.hidden = 16384;
-  run.model.ffn = 65536;
-  run.model.vocab = 1;
-  return run;
-}
-
 TEST(SimulateStep, BubbleOfGpipeAnd1F1BEqualsTheFormula) {
   for (const auto schedule : {config::ScheduleKind::gpipe, config::ScheduleKind::one_f_one_b}) {
     for (const int64_t m : {1, 2, 8, 16, 64}) {
@@ -123,54 +94,6 @@ TEST(SimulateStep, InterleavedBubbleShrinksByTheChunksOfAStage) {
       EXPECT_NEAR(bubble / (1 - bubble), (p - 1) / static_cast<double>(v * m), 0.002) << v << " " << m;
     }
   }
-}
-
-// Weight gradients fill 1F1B's gaps, and no stage holds more micro-batches than 1F1B's first one.
-TEST(SimulateStep, ZeroBubbleIdlesLessThan1F1BAtTheSamePeak) {
-  for (const int64_t m : {8, 16, 32}) {
-    config::RunFile run = even_run(8, 1, m);
-    const double plain = simulate(run, no_jitter()).bubble_fraction;
-    const int live = parallel::peak_live(parallel::Layout(run).schedule(), 0);
-    run.parallel.schedule = config::ScheduleKind::zero_bubble_h1;
-    EXPECT_LT(simulate(run, no_jitter()).bubble_fraction, 0.6 * plain) << m;
-    EXPECT_EQ(parallel::peak_live(parallel::Layout(run).schedule(), 0), live);
-  }
-}
-
-TEST(SimulateStep, ContextParallelCostsItsCollectives) {
-  config::RunFile run = small_run(2, 2, 4, 1, 4);
-  const StepResult alone = simulate(run, no_jitter());
-  EXPECT_EQ(alone.split.cp, 0);
-  run.parallel.dp = 1;
-  run.parallel.cp = 4;
-  run.train.global_batch = 4;
-  const StepResult inside = simulate(run, no_jitter());
-  EXPECT_GT(inside.split.cp, 0);
-  EXPECT_LT(inside.seconds, alone.seconds);  // a quarter of each sequence
-  run.cluster.gpus_per_node = 2;
-  EXPECT_GT(simulate(run, no_jitter()).split.cp, 2 * inside.split.cp);
-}
-
-TEST(SimulateStep, GathersAreHiddenUntilTheyTakeLongerThanAPass) {
-  config::RunFile run = small_run(1, 2, 4, 4, 4);
-  run.parallel.zero = 3;
-  run.cluster.nic_bandwidth = 2e12;
-  run.cluster.nvlink_bandwidth = 2e12;
-  const StepResult fast = simulate(run, no_jitter());
-  run.cluster.nic_bandwidth = 2e10;
-  run.cluster.nvlink_bandwidth = 2e10;
-  const StepResult slow = simulate(run, no_jitter());
-  EXPECT_LT(fast.split.dp, 0.1 * fast.seconds);
-  EXPECT_GT(slow.split.dp, 0.2 * slow.seconds);
-}
-
-TEST(SimulateStep, EveryRoundOfReplicasIsComputed) {
-  config::RunFile run = small_run(1, 2, 4, 1, 4);
-  const StepResult four = simulate(run, no_jitter());
-  run.parallel.dp = 2;
-  run.parallel.replicas = 4;
-  const StepResult two_by_two = simulate(run, no_jitter());
-  EXPECT_NEAR(two_by_two.split.compute, 2 * four.split.compute, 0.01 * four.split.compute);
 }
 
 TEST(SimulateStep, MoreGpusChangeTheResult) {
