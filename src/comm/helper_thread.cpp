@@ -17,6 +17,7 @@ class HelperThread::Task final : public WorkState {
   // `pending` goes down before anyone learns that the task is done, so that a waiter then finds the helper
   // idle.
   void run(std::atomic<int>& pending) {
+    started_ns_.store(observe::monotonic_ns(), std::memory_order_relaxed);
     std::exception_ptr error;
     try {
       run_();
@@ -36,6 +37,7 @@ class HelperThread::Task final : public WorkState {
     if (error_) std::rethrow_exception(error_);
   }
   bool done() override { return finished_ns() != 0; }
+  int64_t started_ns() const override { return started_ns_.load(std::memory_order_relaxed); }
   int64_t finished_ns() const override {
     const std::lock_guard lock(mutex_);
     return finished_ns_;
@@ -45,6 +47,7 @@ class HelperThread::Task final : public WorkState {
   std::function<void()> run_;
   mutable std::mutex mutex_;
   std::condition_variable finished_;
+  std::atomic<int64_t> started_ns_{0};
   int64_t finished_ns_ = 0;
   std::exception_ptr error_;
 };

@@ -24,8 +24,10 @@ std::string text_of(const Mailboxes::Envelope& what) {
 
 struct alignas(line) Mailboxes::Header {
   Envelope what;
-  uint64_t skip = 0;  // not a message: so many bytes, this header included, hold nothing
+  uint64_t skip = 0;    // not a message: so many bytes, this header included, hold nothing
+  int64_t sent_ns = 0;  // when its sender began to copy it, on the clock that all processes share
 };
+static_assert(sizeof(Mailboxes::Envelope) + 16 <= line);  // a header is one cache line
 
 // A posted receive; it is finished in place while someone reads from the pipe.
 class Mailboxes::Receive final : public WorkState {
@@ -38,7 +40,8 @@ class Mailboxes::Receive final : public WorkState {
         from_(from),
         name_(name),
         sequence_(sequence),
-        timeout_(timeout) {}
+        timeout_(timeout),
+        posted_ns_(observe::monotonic_ns()) {}
   ~Receive() override { owner_->cancel(*this, from_); }
 
   void wait() override {
@@ -59,12 +62,20 @@ class Mailboxes::Receive final : public WorkState {
     }
   }
 
+  int64_t started_ns() const override { return posted_ns_; }
   int64_t finished_ns() const override {
     const std::lock_guard lock(owner_->mutex_);
     return finished_ns_;
   }
+  int64_t sent_ns() const override {
+    const std::lock_guard lock(owner_->mutex_);
+    return sent_ns_;
+  }
   // Under the owner's mutex, as `finished`:
-  void finish() { finished_ns_ = observe::monotonic_ns(); }
+  void finish(int64_t sent_ns) {
+    sent_ns_ = sent_ns;
+    finished_ns_ = observe::monotonic_ns();
+  }
   bool finished() const { return finished_ns_ != 0; }
 
   std::byte* const data;
@@ -79,12 +90,13 @@ class Mailboxes::Receive final : public WorkState {
     return finished();
   }
 
-  int64_t finished_ns_ = 0;
+  int64_t sent_ns_ = 0, finished_ns_ = 0;
   const std::shared_ptr<Mailboxes> owner_;
   const int from_;
   const std::string name_;
   const uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
+  const int64_t posted_ns_;
 };
 
 Mailboxes::Mailboxes(GroupMemory memory, GroupGuard guard, int rank)
@@ -115,7 +127,7 @@ bool Mailboxes::should_wind_back(const Envelope& what, int to) const {
 
 void Mailboxes::wind_back(int to) {
   Outgoing& out = outgoing_[static_cast<size_t>(to)];
-  const Header mark{{}, capacity_ - out.written % capacity_};
+  const Header mark{.what = {}, .skip = capacity_ - out.written % capacity_};
   out.mark = out.written % capacity_;
   out.floor = out.written + mark.skip;
   write(&mark, sizeof mark, to);
@@ -128,13 +140,14 @@ bool Mailboxes::has_room(const Envelope& what, int to, std::string_view name) co
 }
 
 void Mailboxes::send(const void* data, const Envelope& what, int to, std::string_view name,
-                     std::chrono::milliseconds timeout) {
+                     std::chrono::milliseconds timeout, std::atomic<int64_t>& began_ns) {
   Outgoing& out = outgoing_[static_cast<size_t>(to)];
   const Operation operation{"send", name, out.sends++, timeout};
   guard_.check(operation);
   if (should_wind_back(what, to)) wind_back(to);
-  const Header header{what, 0};
-  wait_for_room(sizeof header, to, operation);
+  wait_for_room(sizeof(Header), to, operation);
+  const Header header{.what = what, .sent_ns = observe::monotonic_ns()};
+  began_ns.store(header.sent_ns, std::memory_order_relaxed);
   write(&header, sizeof header, to);
   const auto* bytes = static_cast<const std::byte*>(data);
   size_t left = what.bytes();
@@ -201,7 +214,7 @@ Work Mailboxes::receive(void* data, const Envelope& what, int from, std::string_
     in.posted.push_back(receive.get());
   } else {
     copy_bytes(receive->data, kept->data.data(), what.bytes());
-    receive->finish();
+    receive->finish(kept->sent_ns);
     in.kept.erase(kept);
   }
   return Work(receive);
@@ -238,6 +251,7 @@ void Mailboxes::begin_message(int from, const Operation& operation) {
   }
   Arriving& message = in.arriving.emplace();
   message.what = header.what;
+  message.sent_ns = header.sent_ns;
   message.padded = padded(header.what.bytes());
   message.receive = take_posted(from, header.what.tag);
   if (message.receive != nullptr && message.receive->what == header.what) return;
@@ -266,13 +280,13 @@ void Mailboxes::finish_message(int from, const Operation& operation) {
   if (message.receive == nullptr) {  // a receive may have been posted since it began
     message.receive = take_posted(from, message.what.tag);
     if (message.receive == nullptr) {
-      in.kept.push_back({message.what, std::move(message.kept)});
+      in.kept.push_back({message.what, message.sent_ns, std::move(message.kept)});
       return;
     }
     if (message.receive->what != message.what) refuse(from, message.what, message.receive->what, operation);
     copy_bytes(message.receive->data, message.kept.data(), message.what.bytes());
   }
-  message.receive->finish();
+  message.receive->finish(message.sent_ns);
 }
 
 Mailboxes::Receive* Mailboxes::take_posted(int from, int tag) {

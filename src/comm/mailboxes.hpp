@@ -3,6 +3,8 @@
 // is wanted first, in this process's own memory; so the order in which tags are received is free.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
@@ -27,9 +29,10 @@ class Mailboxes : public std::enable_shared_from_this<Mailboxes> {
 
   Mailboxes(GroupMemory memory, GroupGuard guard, int rank);
 
-  // One thread at a time per destination.
+  // One thread at a time per destination. `began_ns`: set to observe::monotonic_ns when the message begins
+  // to be copied, which travels with it.
   void send(const void* data, const Envelope& what, int to, std::string_view name,
-            std::chrono::milliseconds timeout);
+            std::chrono::milliseconds timeout, std::atomic<int64_t>& began_ns);
   // True if the whole message fits now; throws if the group cannot go on.
   bool has_room(const Envelope& what, int to, std::string_view name) const;
   Work receive(void* data, const Envelope& what, int from, std::string_view name,
@@ -40,12 +43,14 @@ class Mailboxes : public std::enable_shared_from_this<Mailboxes> {
   class Receive;
   struct Arriving {  // a message of which not all bytes have been read
     Envelope what;
+    int64_t sent_ns = 0;
     size_t received = 0, padded = 0;  // bytes
     Receive* receive = nullptr;       // where it goes; else to `kept`
     std::vector<std::byte> kept;
   };
   struct Kept {
     Envelope what;
+    int64_t sent_ns = 0;
     std::vector<std::byte> data;
   };
   struct Incoming {

@@ -20,7 +20,7 @@ namespace {
 
 // Changes with the layout, so that a launcher and a worker of different builds find out.
 constexpr std::array<char, 16> magic = {'l', 'o', 'c', 'k', 's', 't', 'e', 'p',
-                                        '-', 'a', 'r', 'e', 'n', 'a', '2', 0};
+                                        '-', 'a', 'r', 'e', 'n', 'a', '3', 0};
 
 std::string system_error(const std::string& what) {
   return "shared memory: " + what + ": " + std::strerror(errno);

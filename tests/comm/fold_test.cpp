@@ -1,4 +1,4 @@
-// Sums that go over several calls (OpOptions::accumulate, contributors), and when operations ended.
+// Sums that go over several calls (OpOptions::accumulate, contributors).
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -161,70 +161,6 @@ TEST(Fold, MembersMustAgreeOnIt) {
                                            : "global rank 1 brought reduce_scatter of 10 f32 (sum, of 1 ");
     }
   }
-}
-
-// ---- when operations ended
-
-void expect_between(int64_t before, int64_t ns, int64_t after) {
-  if (ns < before || ns > after) throw std::runtime_error("ended at a wrong time");
-}
-
-TEST(FinishedAt, IsZeroBeforeAndThenTheTimeOfTheEndNotOfTheQuestion) {
-  expect_no_errors(run_threads(2, [](World& world) {
-    const auto group = world.group("g", everyone(2));
-    std::vector<float> data(1000, 1.f), got(1000);
-    group->barrier();
-    const int64_t before = observe::monotonic_ns();
-    if (world.rank() == 1) std::this_thread::sleep_for(30ms);
-    Work sum = group->all_reduce_async(data.data(), data.size(), DataType::f32);
-    if (world.rank() == 0 && sum.finished_ns() != 0) throw std::runtime_error("ended before all came");
-    sum.wait();
-    const int64_t after = observe::monotonic_ns();
-    std::this_thread::sleep_for(5ms);
-    expect_between(before + 30'000'000, sum.finished_ns(), after);
-
-    const int other = 1 - world.rank();
-    Work received = group->irecv(got.data(), got.size(), DataType::f32, other, 0);
-    if (received.finished_ns() != 0) throw std::runtime_error("received before it was sent");
-    group->barrier();
-    const int64_t sent_before = observe::monotonic_ns();
-    Work sent = group->isend(data.data(), data.size(), DataType::f32, other, 0);
-    expect_between(sent_before, sent.finished_ns(), observe::monotonic_ns());
-    received.wait();
-    const int64_t received_before = observe::monotonic_ns();
-    std::this_thread::sleep_for(5ms);
-    expect_between(sent_before, received.finished_ns(), received_before);
-  }));
-}
-
-// A message larger than the mailbox leaves by the helper thread, when its last part has found room.
-TEST(FinishedAt, OfALongSendIsWhenItsReceiverMadeRoom) {
-  expect_no_errors(run_threads(2, [](World& world) {
-    const auto group = world.group("g", everyone(2));
-    std::vector<float> data(8 << 20);
-    if (world.rank() == 0) {
-      Work sent = group->isend(data.data(), data.size(), DataType::f32, 1, 0);
-      if (sent.finished_ns() != 0) throw std::runtime_error("a full mailbox took it");
-      const int64_t before = observe::monotonic_ns();
-      group->barrier();  // the receiver comes
-      sent.wait();
-      expect_between(before, sent.finished_ns(), observe::monotonic_ns());
-    } else {
-      group->barrier();
-      group->recv(data.data(), data.size(), DataType::f32, 0, 0);
-    }
-  }));
-}
-
-TEST(FinishedAt, OfAFailedReceiveIsNever) {
-  LocalWorld world(SharedArena::create(2), 0);
-  const auto group = world.group("g", everyone(2));
-  float value = 0;
-  Work work = group->irecv(&value, 1, DataType::f32, 1, 0, {"late", 20ms});
-  EXPECT_THROW(work.wait(), RunError);
-  EXPECT_TRUE(work.done());
-  EXPECT_EQ(work.finished_ns(), 0);
-  EXPECT_EQ(Work().finished_ns(), 0);
 }
 
 }  // namespace
