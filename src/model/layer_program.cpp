@@ -287,14 +287,13 @@ std::vector<Op> LayerProgram::chunk_backward_weight(const ChunkContent& content)
 
 int64_t layer_activation_bytes(const ShardShape& s, const Recompute& r) {
   const int64_t sharded = s.tokens_sharded * s.hidden;
-  if (r.full) return sharded * s.element_bytes;
-  int64_t elements = 2 * sharded;                      // inputs of both norms
-  if (!r.norm) elements += 2 * kept_product_input(s);  // outputs of both norms
-  elements += s.tokens * s.qkv_width();                // q, k, v after rope
-  if (!r.attention) elements += s.tokens * head_output(s);
-  elements += 2 * s.tokens * s.ffn;             // gate and up
-  if (!r.swiglu) elements += s.tokens * s.ffn;  // input of the down product
-  return elements * s.element_bytes + (r.attention ? 0 : attention_statistics(s));
+  const Keeps keeps(r);
+  int64_t elements = sharded;                                  // the input
+  if (keeps.norm) elements += 2 * kept_product_input(s);       // outputs of both norms
+  if (keeps.attention) elements += s.tokens * head_output(s);  //
+  if (keeps.swiglu) elements += s.tokens * s.ffn;              // input of the down product
+  if (keeps.rest) elements += sharded + s.tokens * (s.qkv_width() + 2 * s.ffn);
+  return elements * s.element_bytes + (keeps.attention ? attention_statistics(s) : 0);
 }
 
 int64_t layer_stash_bytes(const ShardShape& s, const Recompute& r) {

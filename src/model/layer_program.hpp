@@ -25,6 +25,17 @@ struct Recompute {
 };
 Recompute recompute_of(const config::ParallelConfig& parallel);
 
+// Which of a layer's tensors outlive its forward, beside its input, which always does.
+struct Keeps {
+  explicit Keeps(const Recompute& of_layer)
+      : norm(!of_layer.full && !of_layer.norm),
+        attention(!of_layer.full && !of_layer.attention),
+        swiglu(!of_layer.full && !of_layer.swiglu),
+        rest(!of_layer.full) {}
+  bool norm, attention, swiglu;  // what Recompute names; attention's statistics go with its output
+  bool rest;                     // q, k, v; the second norm's input; gate and up
+};
+
 struct LayerProgram {
   ShardShape shape;
   Recompute recompute;

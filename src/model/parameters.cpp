@@ -79,7 +79,7 @@ int64_t replicated_parameter_count(const config::ModelConfig& m, const ChunkCont
 }
 
 int64_t kv_parameter_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp) {
-  return local_count(m, content, tp, [](const Parameter& p) { return p.most_parts != INT64_MAX; });
+  return local_count(m, content, tp, [](const Parameter& p) { return p.is_kv(); });
 }
 
 int64_t tied_parameter_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp) {

@@ -32,6 +32,7 @@ struct Parameter {
   // The last stage's copy of a tied embedding: the same weights as the first stage's, which count.
   bool tied_copy = false;
 
+  bool is_kv() const { return most_parts != INT64_MAX; }  // a key or value matrix
   int64_t count() const { return rows * cols; }
   int64_t parts(int64_t tp) const { return cut == Cut::replicated ? 1 : std::min(tp, most_parts); }
   int64_t copies(int64_t tp) const { return tp / parts(tp); }  // ranks that hold the same part

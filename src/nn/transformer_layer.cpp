@@ -9,6 +9,8 @@ namespace lockstep::nn {
 
 namespace {
 
+using model::Keeps;
+
 at::Tensor swiglu(const Context& ctx, const at::Tensor& gate_up) {
   OpScope scope(ctx.log, "swiglu", {gate_up});
   at::Tensor y = ctx.empty({gate_up.size(0), ctx.shape.ffn});
@@ -29,16 +31,6 @@ at::Tensor swiglu_backward(const Context& ctx, const at::Tensor& gate_up, const 
   scope.result(gate_up_gradient);
   return gate_up_gradient;
 }
-
-// Which tensors a forward leaves in LayerActivations beside the input.
-struct Keeps {
-  explicit Keeps(const model::Recompute& r)
-      : norm(!r.full && !r.norm),
-        attention(!r.full && !r.attention),
-        swiglu(!r.full && !r.swiglu),
-        rest(!r.full) {}
-  bool norm, attention, swiglu, rest;
-};
 
 void drop_unless(bool keep, at::Tensor& tensor) {
   if (!keep) tensor.reset();

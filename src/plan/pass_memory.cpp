@@ -8,17 +8,8 @@ namespace lockstep::plan {
 namespace {
 
 using Kind = parallel::ActionKind;
+using model::Keeps;
 using model::Recompute;
-
-// Which of a layer's tensors outlive its forward.
-struct Keeps {
-  explicit Keeps(const Recompute& r)
-      : norm(!r.full && !r.norm),
-        attention(!r.full && !r.attention),
-        swiglu(!r.full && !r.swiglu),
-        rest(!r.full) {}
-  bool norm, attention, swiglu, rest;
-};
 
 // Walks through a pass as nn computes it, tensor by tensor. Letters as in model/shape.hpp.
 class Walk {
