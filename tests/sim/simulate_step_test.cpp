@@ -226,46 +226,6 @@ TEST(SimulateStep, OpsAreTheProgramsOps) {
   }
 }
 
-TEST(SimulateStep, AChangedProgramChangesOpsAndTime) {
-  const config::RunFile run = small_run(2, 2, 2, 1, 4);
-  const parallel::Layout layout(run);
-  const auto programs = parallel::build_step_programs(layout);
-  StepOptions options = no_jitter();
-  options.traced_ranks = {0, 2};
-  const StepResult whole = simulate_step(layout, programs, options);
-  int runs = 0, refused = 0;
-  // Simulates `changed`, which has `more` ops a rank of stage 0; programs that can no longer end are refused.
-  const auto check = [&](const std::vector<parallel::Program>& changed, int64_t more) {
-    try {
-      const StepResult r = simulate_step(layout, changed, options);
-      ++runs;
-      EXPECT_EQ(r.ops, whole.ops + 4 * more);
-      EXPECT_EQ(static_cast<int64_t>(r.traces[0].spans.size()),
-                static_cast<int64_t>(whole.traces[0].spans.size()) + more);
-      EXPECT_EQ(r.traces[1].spans.size(), whole.traces[1].spans.size());
-      EXPECT_NE(r.split.values(), whole.split.values());
-    } catch (const RunError&) {
-      ++refused;
-    }
-  };
-  for (size_t i = 0; i < programs[0].actions.size(); ++i) {
-    const parallel::Action action = programs[0].actions[i];
-    const auto ops = static_cast<int64_t>(parallel::action_ops(layout, 0, action).size());
-    if (ops == 0) continue;
-    SCOPED_TRACE(describe(action));
-    const auto place = static_cast<std::ptrdiff_t>(i);
-    auto changed = programs;
-    changed[0].actions.erase(changed[0].actions.begin() + place);
-    check(changed, -ops);
-    changed[0].actions.insert(changed[0].actions.begin() + place, 2, action);
-    check(changed, ops);
-  }
-  // What cannot end: a message with one end missing or doubled, a meeting of all stages that one does not
-  // come to. Everything else runs, and differs.
-  EXPECT_EQ(refused, 2 * (4 + 4 + 1));
-  EXPECT_EQ(runs, 2 * (1 + 4 + 4 + 1 + 1 + 1));
-}
-
 TEST(SimulateStep, ProgramsThatCannotRunAreNamed) {
   const parallel::Layout layout(small_run(1, 2, 1, 1, 2));
   auto programs = parallel::build_step_programs(layout);
