@@ -197,6 +197,7 @@ void add_parts(Json& json, const StageMemory& m) {
   json["activations_bytes"] = m.activations;
   json["other_bytes"] = m.other();
   json["total_bytes"] = m.total();
+  json["tensors_bytes"] = m.tensors();
 }
 
 }  // namespace

@@ -325,7 +325,7 @@ TEST(Memory, JsonGivesTheFullestRankAndEveryStage) {
   for (const auto& [name, value] : json.items()) names.push_back(name);
   EXPECT_EQ(names, (std::vector<std::string>{"weights_bytes", "gradients_bytes", "optimizer_bytes",
                                              "activations_bytes", "other_bytes", "total_bytes",
-                                             "capacity_bytes", "fits", "stages"}));
+                                             "tensors_bytes", "capacity_bytes", "fits", "stages"}));
   EXPECT_EQ(json["stages"].size(), 4u);
   int64_t most = 0;
   for (const Json& stage : json["stages"]) most = std::max(most, stage["total_bytes"].get<int64_t>());
@@ -334,6 +334,8 @@ TEST(Memory, JsonGivesTheFullestRankAndEveryStage) {
                 json["optimizer_bytes"].get<int64_t>() + json["activations_bytes"].get<int64_t>() +
                 json["other_bytes"].get<int64_t>(),
             most);
+  EXPECT_EQ(json["tensors_bytes"], most - report.fullest().margin);
+  for (size_t s = 0; s < 4; ++s) EXPECT_EQ(json["stages"][s]["tensors_bytes"], report.stages[s].tensors());
 }
 
 }  // namespace
