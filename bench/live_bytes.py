@@ -7,7 +7,7 @@ within 2 % without its assumed margin, and within 10 % with it. The table goes t
 
     bench/live_bytes.py [--dtype bf16] [--out docs/live-bytes.md]
 
-About half a minute on two cores.
+A minute or two on two idle cores.
 """
 import argparse
 import json
