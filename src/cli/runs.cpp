@@ -102,6 +102,14 @@ void add_waits(Json& out, const std::string& what, const std::optional<observe::
   out[what + "_dp"] = s ? s->dp : std::nan("");
 }
 
+// Doubles read back exactly; a NaN leaves its field empty, and the infinities, which JSON shows as null,
+// stay.
+std::string csv_field(const Json& value) {
+  if (!value.is_number_float() || std::isfinite(value.get<double>())) return value.dump();
+  if (std::isnan(value.get<double>())) return "";
+  return value.get<double>() > 0 ? "inf" : "-inf";
+}
+
 Json step_json(const observe::StepRecord& r) {
   Json out = {{"step", r.step},
               {"loss", r.loss},
@@ -153,7 +161,7 @@ int runs_export(const Arguments& arguments) {
     print_json(list);
     return exit_ok;
   }
-  // Headed by the names of the JSON; doubles read back exactly.
+  // Headed by the names of the JSON.
   const Json names = step_json({});
   std::string line;
   for (const auto& [name, value] : names.items()) line += (line.empty() ? "" : ",") + name;
@@ -161,8 +169,7 @@ int runs_export(const Arguments& arguments) {
   for (const Json& record : list) {
     line.clear();
     for (const auto& [name, value] : record.items()) {
-      const bool nan = value.is_number_float() && std::isnan(value.get<double>());
-      line += (line.empty() ? "" : ",") + (nan ? "" : value.dump());
+      line += (line.empty() ? "" : ",") + csv_field(value);
     }
     print(line + "\n");
   }

@@ -1,5 +1,7 @@
 #include "cli/step_assembly.hpp"
 
+#include <algorithm>
+
 namespace lockstep::cli {
 
 void StepAssembly::add(const observe::StepRecord& record) {
@@ -29,11 +31,16 @@ AssembledStep StepAssembly::take_first() {
   AssembledStep step;
   step.record = *first.mapped().record;
   std::vector<observe::StepWaits> waits;
+  int64_t fullest = 0;
   for (const auto& [rank, message] : first.mapped().waits) {
     step.ranks.push_back(message);
     waits.push_back(message.waits);
+    fullest = std::max(fullest, message.resident_bytes);
   }
-  if (waits.size() == ranks_) step.record.waits = observe::mean_waits(waits);
+  if (waits.size() == ranks_) {
+    step.record.waits = observe::mean_waits(waits);
+    step.record.memory_bytes = fullest;
+  }
   return step;
 }
 

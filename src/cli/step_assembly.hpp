@@ -12,7 +12,7 @@
 namespace lockstep::cli {
 
 struct AssembledStep {
-  observe::StepRecord record;               // with the mean of the waits, when all came
+  observe::StepRecord record;  // with the mean of the waits and the fullest worker, when all came
   std::vector<observe::WaitMessage> ranks;  // ascending ranks, as many as came
 };
 

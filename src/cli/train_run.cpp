@@ -24,16 +24,9 @@ namespace lockstep::cli {
 
 namespace {
 
-constexpr int64_t first_steady_step = 4;  // earlier ones warm caches up
-
 std::string process_name(const parallel::Mesh& mesh, int rank) {
   const parallel::Coordinates c = mesh.coordinates(rank);
   return fmt::format("rank {}  tp{} pp{} dp{}", rank, c.tp, c.pp, c.dp);
-}
-
-// Of the communication that was under way: "62%".
-std::string hidden_share(double exposed, double under_way) {
-  return fmt::format("{:.0f}%", 100 * std::max(0.0, 1 - exposed / under_way));
 }
 
 }  // namespace
@@ -136,6 +129,7 @@ void TrainRun::take_steps(bool as_they_are) {
 void TrainRun::take_step(const AssembledStep& step) {
   const observe::StepRecord& record = step.record;
   steps_.push_back(record);
+  means_.add(step);
   store_.append_step(record, step.ranks);
   if (record.skipped) event("skipped", -1, fmt::format("step {}: {}", record.step, record.trouble));
   waiting_.push_back({observe::step_line(record), record.step, record.eta_seconds});
@@ -218,49 +212,11 @@ std::string TrainRun::peak_text() const {
                      config::to_string(run_.train.dtype), peak_->cores, peak_->cores == 1 ? "" : "s");
 }
 
-std::string TrainRun::means_text() const {
-  double seconds = 0, mfu = 0, mfu_causal = 0;
-  std::vector<observe::StepWaits> waits;
-  int64_t steps = 0;
-  for (const observe::StepRecord& record : steps_) {
-    if (record.step < first_steady_step || !record.waits) continue;
-    ++steps;
-    seconds += record.seconds;
-    mfu += record.mfu * record.seconds;
-    mfu_causal += record.mfu_causal * record.seconds;
-    waits.push_back(*record.waits);
-  }
-  if (steps == 0 || !peak_) return "";
-  std::string text =
-      fmt::format("mfu {:.1f}% with attention counted as full, {:.1f}% as causal, of {}; after step 3\n",
-                  100 * mfu / seconds, 100 * mfu_causal / seconds, peak_text());
-  const observe::StepWaits mean = *observe::mean_waits(waits);
-  const std::string exposed = observe::exposed_text(mean.exposed, seconds / static_cast<double>(steps));
-  if (exposed.empty()) return text;
-  text += exposed + " of a step, mean over ranks, after step 3";
-  std::string hidden;
-  if (mean.under_way.pp > 0) hidden += " pp " + hidden_share(mean.exposed.pp, mean.under_way.pp);
-  if (mean.under_way.dp > 0) hidden += " dp " + hidden_share(mean.exposed.dp, mean.under_way.dp);
-  if (!hidden.empty()) text += "; hidden beside compute:" + hidden;
-  return text + "\n";
-}
-
 std::string TrainRun::kept() const {
   return fmt::format("  kept in {}: run.db with every step up to there", folder_.path().string());
 }
 
-double TrainRun::tokens_per_second() const {
-  std::vector<double> values;
-  for (const observe::StepRecord& record : steps_) {
-    if (record.step >= first_steady_step) values.push_back(record.tokens_per_second);
-  }
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-// `tokens_per_second` is null when there are fewer than four steps.
+// `tokens_per_second` is null when no step after the third was trained.
 Json TrainRun::result() const {
   Json out;
   out["steps"] = steps_.back().step;
@@ -268,7 +224,7 @@ Json TrainRun::result() const {
   out["last_loss"] = steps_.back().loss;
   out["eval_loss"] = final_->eval_loss;
   out["weights_hash"] = observe::hash_text(final_->weights_hash);
-  out["tokens_per_second"] = tokens_per_second();
+  out["tokens_per_second"] = means_.tokens_per_second();
   out["restarts"] = 0;
   out["run_directory"] = folder_.path().string();
   return out;
@@ -280,11 +236,11 @@ std::string TrainRun::summary() const {
       fmt::format("\nheld-out loss {:.4f}  training loss {:.4f} to {:.4f} nats a token (measured)\n",
                   final_->eval_loss, steps_.front().loss, steps_.back().loss);
   text += fmt::format("weights_hash {}", observe::hash_text(final_->weights_hash));
-  if (const double rate = tokens_per_second(); std::isfinite(rate)) {
-    text += fmt::format("  {} tokens/s, median after step 3",
-                        format_thousands(static_cast<int64_t>(std::llround(rate))));
+  if (const double rate = means_.tokens_per_second(); std::isfinite(rate)) {
+    text += fmt::format("  {} tokens/s, median {}",
+                        format_thousands(static_cast<int64_t>(std::llround(rate))), means_.over());
   }
-  text += "\n" + means_text();
+  text += "\n" + (peak_ ? means_.text(peak_text()) : "");
   text += fmt::format("\n{}\n  run.toml          the run file, resolved\n", folder);
   text += "  run.db            every step, what each rank waited for, every event (SQLite)\n";
   if (traced_) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_fwd.hpp"
+#include "cli/run_means.hpp"
 #include "cli/step_assembly.hpp"
 #include "config/run_file.hpp"
 #include "observe/progress.hpp"
@@ -30,9 +31,7 @@ class TrainRun {
   // where.
   resilience::LaunchEnd go(const std::filesystem::path& worker);
 
-  // After a run that finished. `tokens_per_second` is the median over steps after the third, NaN when there
-  // are none.
-  double tokens_per_second() const;
+  // After a run that finished.
   Json result() const;
   std::string summary() const;
 
@@ -56,7 +55,6 @@ class TrainRun {
   void merge_trace();
   std::string kept() const;  // where a run that did not finish left what it did
   std::string peak_text() const;
-  std::string means_text() const;  // lines of the summary; means over steady steps
 
   const config::RunFile& run_;
   observe::RunFolder folder_;
@@ -67,6 +65,7 @@ class TrainRun {
   int ready_ = 0;
   StepAssembly assembly_;
   std::vector<observe::StepRecord> steps_;
+  RunMeans means_;
   std::deque<observe::EvaluationMessage> evaluations_;  // whose step's line has not come yet
   std::deque<Line> waiting_;
   std::optional<observe::MatrixPeak> peak_;

@@ -13,7 +13,7 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr int schema_version = 2;           // kept in PRAGMA user_version
+constexpr int schema_version = 3;           // kept in PRAGMA user_version
 constexpr int application_id = 0x4C4B5354;  // "LKST", kept in PRAGMA application_id
 constexpr int busy_milliseconds = 2000;
 
@@ -25,7 +25,7 @@ CREATE TABLE steps(step INTEGER PRIMARY KEY, loss REAL, grad_norm REAL, lr REAL,
                    under_way_tp REAL, under_way_cp REAL, under_way_pp REAL, under_way_dp REAL);
 CREATE TABLE waits(step INTEGER, rank INTEGER, exposed_tp REAL, exposed_cp REAL, exposed_pp REAL, exposed_dp REAL,
                    under_way_tp REAL, under_way_cp REAL, under_way_pp REAL, under_way_dp REAL,
-                   tensor_bytes INTEGER NOT NULL, PRIMARY KEY(step, rank)) WITHOUT ROWID;
+                   tensor_bytes INTEGER NOT NULL, resident_bytes INTEGER NOT NULL, PRIMARY KEY(step, rank)) WITHOUT ROWID;
 CREATE TABLE evaluations(step INTEGER PRIMARY KEY, loss REAL, tokens INTEGER NOT NULL);
 CREATE TABLE events(id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
                     text TEXT NOT NULL);
@@ -33,6 +33,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NU
 // Seconds; in `steps` the mean over ranks, NULL where some rank's never came.
 constexpr const char* wait_columns =
     "exposed_tp, exposed_cp, exposed_pp, exposed_dp, under_way_tp, under_way_cp, under_way_pp, under_way_dp";
+constexpr const char* byte_columns = "tensor_bytes, resident_bytes";  // of a rank
 constexpr const char* step_columns =
     "step, loss, grad_norm, lr, tokens, seconds, tokens_per_second, tflops, mfu, memory_bytes, mfu_causal, "
     "skipped";
@@ -194,15 +195,15 @@ struct RunStore::State {
             "INSERT OR REPLACE INTO steps({}, {}) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             step_columns, wait_columns))),
         drop_waits(make("DELETE FROM waits WHERE step = ?")),
-        put_waits(make(fmt::format(
-            "INSERT OR REPLACE INTO waits(step, rank, {}, tensor_bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
-            wait_columns))),
+        put_waits(make(
+            fmt::format("INSERT OR REPLACE INTO waits(step, rank, {}, {}) VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+                        wait_columns, byte_columns))),
         put_evaluation(make("INSERT OR REPLACE INTO evaluations(step, loss, tokens) VALUES(?,?,?)")),
         put_event(make("INSERT INTO events(time, kind, rank, text) VALUES(?,?,?,?)")),
         put_meta(make("INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)")),
         get_steps(make(fmt::format("SELECT {}, {} FROM steps ORDER BY step", step_columns, wait_columns))),
-        get_waits(make(fmt::format("SELECT rank, {}, tensor_bytes FROM waits WHERE step = ? ORDER BY rank",
-                                   wait_columns))),
+        get_waits(make(fmt::format("SELECT rank, {}, {} FROM waits WHERE step = ? ORDER BY rank",
+                                   wait_columns, byte_columns))),
         get_evaluations(make("SELECT step, loss, tokens FROM evaluations ORDER BY step")),
         get_events(make("SELECT time, kind, rank, text FROM events ORDER BY id")),
         get_meta(make("SELECT value FROM meta WHERE key = ?")) {}
@@ -269,7 +270,7 @@ void RunStore::append_step(const StepRecord& record, const std::vector<WaitMessa
   for (const WaitMessage& one : ranks) {
     Query row = state_->query(state_->put_waits);
     row.bind(record.step).bind(int64_t{one.rank}).bind(one.waits.exposed).bind(one.waits.under_way);
-    row.bind(one.tensor_bytes).row("write what a rank waited for");
+    row.bind(one.tensor_bytes).bind(one.resident_bytes).row("write what a rank waited for");
   }
   transaction.commit();
 }
@@ -324,6 +325,7 @@ std::vector<WaitMessage> RunStore::waits(int64_t step) const {
     one.waits.exposed = query.exposed();
     one.waits.under_way = query.exposed();
     one.tensor_bytes = query.integer();
+    one.resident_bytes = query.integer();
   }
   return ranks;
 }

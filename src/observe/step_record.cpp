@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -22,6 +23,20 @@ void add(ExposedSeconds& sum, const ExposedSeconds& more, double factor) {
 std::string percent(double share) { return fmt::format("{:.0f}", share * 100); }
 
 }  // namespace
+
+ExposedSeconds& ExposedSeconds::operator+=(const ExposedSeconds& more) {
+  add(*this, more, 1);
+  return *this;
+}
+
+ExposedSeconds hidden_seconds(const StepWaits& rank) {
+  ExposedSeconds hidden;
+  for (double ExposedSeconds::*axis :
+       {&ExposedSeconds::tp, &ExposedSeconds::cp, &ExposedSeconds::pp, &ExposedSeconds::dp}) {
+    hidden.*axis = std::max(0.0, rank.under_way.*axis - rank.exposed.*axis);
+  }
+  return hidden;
+}
 
 std::optional<StepWaits> mean_waits(const std::vector<StepWaits>& ranks) {
   if (ranks.empty()) return std::nullopt;

@@ -15,6 +15,7 @@ struct ExposedSeconds {
   double tp = 0, cp = 0, pp = 0, dp = 0;
 
   double total() const { return tp + cp + pp + dp; }
+  ExposedSeconds& operator+=(const ExposedSeconds& more);
   bool operator==(const ExposedSeconds&) const = default;
 };
 
@@ -30,9 +31,11 @@ struct StepRecord {
   double loss = 0;  // nats a token, mean over the global batch
   double grad_norm = 0;
   double lr = 0;
-  int64_t tokens = 0;        // trained in this step, over all workers: those that divide the loss
-  double seconds = 0;        // wall time of this step, without evaluations
-  int64_t memory_bytes = 0;  // resident, of the fullest worker
+  int64_t tokens = 0;  // trained in this step, over all workers: those that divide the loss
+  double seconds = 0;  // wall time of this step, without evaluations
+  // The most that a worker was resident since it started: of the fullest worker, or rank 0's own where some
+  // rank's WaitMessage never came.
+  int64_t memory_bytes = 0;
   double tokens_per_second = 0;
   double tflops = 0;  // per worker, 1e12 FLOP/s
   // Fractions of the machine's measured matrix peak, see MatrixPeak; NaN when it is not known. `mfu` counts
@@ -53,6 +56,10 @@ struct MatrixPeak {
 
 // Mean over ranks; none for an empty list.
 std::optional<StepWaits> mean_waits(const std::vector<StepWaits>& ranks);
+
+// What of one rank's communication in one step ran beside computation, by axis: `under_way` less `exposed`,
+// and none where more was exposed, for a wait also takes the time until its thread runs again.
+ExposedSeconds hidden_seconds(const StepWaits& rank);
 
 // One line:
 // "step 12/200  loss 3.4120  grad_norm 0.81  lr 2.9e-04  mem 1.2GiB  tps 5,410  tflops 0.13  mfu 21.4%  eta

@@ -50,6 +50,7 @@ void for_each_field(M& m, const Visit& visit) {
     visit("exposed", m.waits.exposed);
     visit("under_way", m.waits.under_way);
     visit("tensor_bytes", m.tensor_bytes);
+    visit("resident_bytes", m.resident_bytes);
   } else if constexpr (std::is_same_v<Message, EvaluationMessage>) {
     visit("step", m.step);
     visit("loss", m.loss);

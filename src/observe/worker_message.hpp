@@ -23,7 +23,8 @@ struct WaitMessage {
   int rank = 0;
   int64_t step = 0;
   StepWaits waits;
-  int64_t tensor_bytes = 0;  // the most that the worker's tensors took at once during the step
+  int64_t tensor_bytes = 0;    // the most that the worker's tensors took at once during the step
+  int64_t resident_bytes = 0;  // the most that the worker's process was resident since it started
 };
 struct EvaluationMessage {
   int64_t step = 0;  // steps done

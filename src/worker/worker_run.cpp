@@ -112,9 +112,11 @@ void train_all_steps(const config::RunFile& run, int rank, const observe::Matrix
     trainer.log().set_recording(traced);
     const train::StepReport report = trainer.step();
     if (traced) spans->add_step(step, trainer.log().take());
-    observe::send_message(
-        place.message_fd,
-        observe::WaitMessage{rank, step, {report.exposed, report.under_way}, train::peak_tensor_bytes()});
+    observe::send_message(place.message_fd, observe::WaitMessage{rank,
+                                                                 step,
+                                                                 {report.exposed, report.under_way},
+                                                                 train::peak_tensor_bytes(),
+                                                                 peak_resident_bytes()});
     train::reset_peak_tensor_bytes();
     if (rank == 0) observe::send_message(place.message_fd, meter.record(report));
     if (run.train.eval_interval > 0 && step % run.train.eval_interval == 0 && step < run.train.steps) {

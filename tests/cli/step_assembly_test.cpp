@@ -13,8 +13,8 @@ observe::StepRecord record(int64_t step) {
   return r;
 }
 
-observe::WaitMessage waits(int rank, int64_t step, double tp) {
-  return {rank, step, {{.tp = tp}, {.pp = tp}}};
+observe::WaitMessage waits(int rank, int64_t step, double tp, int64_t resident = 0) {
+  return {rank, step, {{.tp = tp}, {.pp = tp}}, 0, resident};
 }
 
 TEST(StepAssembly, GivesAStepOutWhenAllOfItHasCome) {
@@ -36,6 +36,21 @@ TEST(StepAssembly, GivesAStepOutWhenAllOfItHasCome) {
   EXPECT_EQ(step->ranks[0].rank, 0);
   EXPECT_EQ(step->ranks[1].waits.exposed.tp, 3);
   EXPECT_FALSE(assembly.next());
+}
+
+TEST(StepAssembly, MemoryIsOfTheFullestWorkerOrRank0sWhenSomeNeverCame) {
+  StepAssembly assembly(3);
+  for (int64_t step = 1; step <= 2; ++step) {
+    observe::StepRecord r = record(step);
+    r.memory_bytes = 100;
+    assembly.add(r);
+    assembly.add(waits(0, step, 1, 100));
+    assembly.add(waits(1, step, 1, 300));
+  }
+  assembly.add(waits(2, 1, 1, 200));
+  EXPECT_EQ(assembly.next()->record.memory_bytes, 300);
+  EXPECT_FALSE(assembly.next());
+  EXPECT_EQ(assembly.next_as_it_is()->record.memory_bytes, 100);
 }
 
 TEST(StepAssembly, KeepsTheOrderOfSteps) {

@@ -136,7 +136,8 @@ TEST(RunStore, WaitsOfEveryRankAndTheirMean) {
   record.skipped = true;
   record.mfu_causal = 0.25;
   record.waits = StepWaits{{.tp = 1, .cp = 2, .pp = 3, .dp = 4}, {.tp = 5, .cp = 6, .pp = 7, .dp = 8}};
-  const std::vector<WaitMessage> ranks = {{0, 7, *record.waits, 4096}, {5, 7, {{.dp = 9}, {.pp = 10}}, 8192}};
+  const std::vector<WaitMessage> ranks = {{0, 7, *record.waits, 4096, 5000},
+                                          {5, 7, {{.dp = 9}, {.pp = 10}}, 8192, 9000}};
   store.append_step(record, ranks);
   store.append_step(step(8, 4), {{3, 8, *record.waits}});  // the others' never came
   OtherProgram other(folder / "run.db");
@@ -144,10 +145,10 @@ TEST(RunStore, WaitsOfEveryRankAndTheirMean) {
                       "under_way_tp, under_way_cp, under_way_pp, under_way_dp FROM steps"),
             (std::vector<std::string>{"1|0.25|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0",
                                       "0|0.0|NULL|NULL|NULL|NULL|NULL|NULL|NULL|NULL"}));
-  EXPECT_EQ(
-      other.run("SELECT * FROM waits"),
-      (std::vector<std::string>{"7|0|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0", "7|5|0.0|0.0|0.0|9.0|0.0|0.0|10.0|0.0",
-                                "8|3|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0"}));
+  EXPECT_EQ(other.run("SELECT * FROM waits"),
+            (std::vector<std::string>{"7|0|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0|4096|5000",
+                                      "7|5|0.0|0.0|0.0|9.0|0.0|0.0|10.0|0.0|8192|9000",
+                                      "8|3|1.0|2.0|3.0|4.0|5.0|6.0|7.0|8.0|0|0"}));
   const std::vector<StepRecord> steps = store.steps();
   EXPECT_TRUE(steps[0].skipped);
   EXPECT_EQ(steps[0].mfu_causal, 0.25);
@@ -157,6 +158,8 @@ TEST(RunStore, WaitsOfEveryRankAndTheirMean) {
   ASSERT_EQ(back.size(), 2u);
   EXPECT_EQ(back[1].rank, 5);
   EXPECT_EQ(back[1].waits, ranks[1].waits);
+  EXPECT_EQ(back[1].tensor_bytes, 8192);
+  EXPECT_EQ(back[1].resident_bytes, 9000);
   EXPECT_TRUE(store.waits(6).empty());
 
   store.append_step(step(7, 3), {ranks[0]});  // again, with fewer ranks
@@ -256,7 +259,7 @@ TEST(RunStore, MisuseIsRefused) {
   { OtherProgram(folder / "run.db").run("PRAGMA user_version = 1"); }
   EXPECT_NE(message_of<RunError>([&] {
               RunStore::open(folder / "run.db");
-            }).find("its schema is version 1, this build reads 2"),
+            }).find("its schema is version 1, this build reads 3"),
             std::string::npos);
   { OtherProgram(folder / "run.db").run("PRAGMA user_version = 99"); }
   EXPECT_NE(message_of<RunError>([&] { RunStore::open(folder / "run.db"); }).find("version 99"),

@@ -57,6 +57,14 @@ TEST(Waits, TheirMeanIsOverRanks) {
   EXPECT_EQ(exposed_text({.dp = 0.004}, 1), "exposed 0%");
 }
 
+TEST(Waits, HiddenIsWhatWasUnderWayAndNotExposedNeverLessThanNone) {
+  const StepWaits waits{{.tp = 2, .cp = 0.25, .pp = 3, .dp = 1}, {.tp = 2, .cp = 1, .pp = 2, .dp = 4}};
+  EXPECT_EQ(hidden_seconds(waits), (ExposedSeconds{.tp = 0, .cp = 0.75, .pp = 0, .dp = 3}));
+  ExposedSeconds sum{.tp = 1, .dp = 0.5};
+  sum += {.tp = 2, .cp = 3, .pp = 4, .dp = 5};
+  EXPECT_EQ(sum, (ExposedSeconds{3, 3, 4, 5.5}));
+}
+
 TEST(StepLine, BadNumbersShow) {
   StepRecord record = example();
   record.loss = std::numeric_limits<double>::quiet_NaN();

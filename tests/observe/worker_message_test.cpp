@@ -66,13 +66,14 @@ TEST(WorkerMessage, StepsComeBackExactly) {
 
 TEST(WorkerMessage, WaitsAndTheMatrixPeakComeBackExactly) {
   EXPECT_TRUE(rc::check("eight doubles and a place", [](int rank, int64_t step) {
-    WaitMessage m{rank, step, {}, 1};
+    WaitMessage m{rank, step, {}, *rc::gen::arbitrary<int64_t>(), *rc::gen::arbitrary<int64_t>()};
     ExposedSeconds& e = m.waits.exposed;
     ExposedSeconds& u = m.waits.under_way;
     const auto fields = {&e.tp, &e.cp, &e.pp, &e.dp, &u.tp, &u.cp, &u.pp, &u.dp};
     for (double* field : fields) *field = *any_double();
     const WaitMessage back = through(m);
     RC_ASSERT(back.rank == rank && back.step == step);
+    RC_ASSERT(back.tensor_bytes == m.tensor_bytes && back.resident_bytes == m.resident_bytes);
     const ExposedSeconds& be = back.waits.exposed;
     const ExposedSeconds& bu = back.waits.under_way;
     const auto got = {be.tp, be.cp, be.pp, be.dp, bu.tp, bu.cp, bu.pp, bu.dp};
