@@ -50,7 +50,7 @@ class ParallelRules : RuleSet {
     const std::string rule =
         cp > 1 ? fmt::format("must be a multiple of 2 x parallel.cp x parallel.tp = 2 x {} x {} = {}", cp, tp,
                              unit)
-               : fmt::format("must be a multiple of parallel.tp = {} with sequence_parallel", tp);
+               : fmt::format("must be a multiple of parallel.tp = {}", tp);
     report("train.sequence", rule, nearest_multiple(sequence, unit, range_of("train.sequence")));
   }
 
@@ -111,7 +111,17 @@ class ParallelRules : RuleSet {
       report_word("parallel.gradient_scatter", fmt::format("needs parallel.zero = 2 or 3, not {}", p.zero),
                   to_string(GradientScatter::chunk));
     }
+    if (good({"parallel.zero"}) && !p.reshard_after_forward && p.zero < 3) {
+      report_boolean("parallel.reshard_after_forward", fmt::format("needs parallel.zero = 3, not {}", p.zero),
+                     true);
+    }
     if (!good({"parallel.recompute", "parallel.recompute_every", "parallel.gathered_input"})) return;
+    if (good({"parallel.tp"}) && p.gathered_input == GatheredInput::keep &&
+        (p.tp == 1 || !p.sequence_parallel)) {
+      report_word("parallel.gathered_input",
+                  "needs sequence_parallel and parallel.tp above 1: else nothing is gathered",
+                  to_string(GatheredInput::gather_again));
+    }
     if (p.recompute_every > 1 && p.recompute.empty()) {
       report("parallel.recompute_every", "needs parallel.recompute to say what is computed again", 1);
     }

@@ -32,6 +32,11 @@ void RuleSet::report_word(const std::string& key, const std::string& rule, const
   problems_.back().fix = to_literal(fix);
 }
 
+void RuleSet::report_boolean(const std::string& key, const std::string& rule, bool fix) {
+  report(key, rule);
+  problems_.back().fix = to_literal(fix);
+}
+
 void RuleSet::report_other(const std::string& key, const std::string& rule, const std::string& fix_key,
                            int64_t fix) {
   report(key, rule, fix);

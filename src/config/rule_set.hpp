@@ -48,6 +48,7 @@ class RuleSet {
 
   void report(const std::string& key, const std::string& rule, std::optional<int64_t> fix = std::nullopt);
   void report_word(const std::string& key, const std::string& rule, const std::string& fix);
+  void report_boolean(const std::string& key, const std::string& rule, bool fix);
   // Where another key than the broken one is to be changed.
   void report_other(const std::string& key, const std::string& rule, const std::string& fix_key, int64_t fix);
 
@@ -57,7 +58,7 @@ class RuleSet {
   // A sequence is cut into 2 cp chunks and each between the tp ranks; by sequence parallel into tp parts.
   int64_t sequence_unit() const {
     const ParallelConfig& p = run_.parallel;
-    return p.cp > 1 ? 2 * p.cp * p.tp : p.sequence_parallel ? p.tp : 1;
+    return p.cp > 1 ? 2 * p.cp * p.tp : p.tp;
   }
 
   const RunFile& run_;

@@ -127,16 +127,19 @@ std::vector<Key> parallel_keys() {
       KEY(parallel, sequence_parallel,
           "Whether norms are cut along the sequence between tensor-parallel ranks.", optional),
       KEY(parallel, zero,
-          "What data-parallel ranks share out: 0 nothing, 1 optimizer, 2 + gradients, 3 + "
-          "parameters.",
+          "What the ranks of dp x cp share out: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters, "
+          "gathered a "
+          "chunk at a time (more virtual_stages make smaller chunks).",
           optional, {.low = 0, .high = 3}),
       KEY(parallel, reshard_after_forward,
-          "zero = 3: whether gathered parameters are freed between a chunk's forwards and its backwards.",
+          "zero = 3: whether a chunk's gathered parameters are freed when none of the rank's next two passes "
+          "needs "
+          "them; else they stay from its first forward to its last backward.",
           optional),
       KEY(parallel, gradient_scatter,
           "zero = 2 or 3: gradients are scattered once per \"chunk\", after its last micro-batch, or at "
           "every "
-          "\"micro_batch\".",
+          "\"micro_batch\", which needs less memory where a rank has several chunks.",
           optional, {.words = {"chunk", "micro_batch"}}),
       KEY(parallel, gathered_input,
           "With sequence parallel: the gathered input of a matrix product is kept for its weight gradient "

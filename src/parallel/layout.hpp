@@ -69,6 +69,10 @@ class Layout {
   // Whether a reduction adds to what earlier ones have summed, replicas in ascending order whatever dp is. A
   // gradient is never -0 (it starts from +0), so adding to zero does not change a bit of the first.
   bool accumulates_reductions() const { return rounds() > 1 || scatters_every_micro_batch(); }
+  // Whether the reduced gradient lies in the buffer that backwards add to.
+  bool reduces_in_place() const {
+    return (zero() == 0 || mesh_.size(Axis::dp_cp) == 1) && !accumulates_reductions();
+  }
   // Whether this chunk holds a tied embedding of which another stage has the other copy.
   bool has_tied_copy(int stage, int chunk) const;
 

@@ -34,7 +34,7 @@ class Walk {
       const bool shards_weights = layout.zero() == 3 && sharded_;
       now_.weights += (shards_weights ? state : layout.padded_chunk_elements(stage, c)) * element_bytes();
       now_.optimizer += state * (1 + config::optimizer_moments(layout.run().train)) * gradient;
-      if (!reduces_in_place()) now_.reduced += state * gradient;
+      if (!layout_.reduces_in_place()) now_.reduced += state * gradient;
       if (layout.gradients_persist()) allocate_gradients(c);
     }
     now_.tables = table_bytes();
@@ -89,10 +89,6 @@ class Walk {
   int64_t element_bytes() const { return layout_.shape().element_bytes; }
   int64_t gradient_buffer(int chunk) const {
     return layout_.padded_chunk_elements(stage_, chunk) * layout_.shape().gradient_bytes;
-  }
-  // Whether the reduced gradient lies in the buffer that backwards add to.
-  bool reduces_in_place() const {
-    return (!sharded_ || layout_.zero() == 0) && !layout_.accumulates_reductions();
   }
 
   int64_t table_bytes() const {
@@ -156,7 +152,7 @@ class Walk {
       note(model::kv_parameter_count(layout_.run().model, layout_.chunk(stage_, chunk), s.tp) *
            s.gradient_bytes);
     }
-    if (layout_.gradients_persist() || reduces_in_place()) return;
+    if (layout_.gradients_persist() || layout_.reduces_in_place()) return;
     note();
     allocated_.erase(chunk);
     under_way_.insert(chunk);

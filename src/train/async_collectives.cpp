@@ -1,7 +1,5 @@
 #include "train/async_collectives.hpp"
 
-#include <algorithm>
-
 #include "train/wait_ignoring_errors.hpp"
 
 namespace lockstep::train {
@@ -29,10 +27,8 @@ void AsyncCollectives::run_in_order(const char* name, int64_t bytes,
 void AsyncCollectives::wait(Pending& pending) {
   nn::OpRecord& record = records_[pending.record];
   meter_.wait("wait_dp", &observe::ExposedSeconds::dp, record.chunk, -1, [&] { pending.work.wait(); });
-  // One runs after another, so it began when it was queued or when the one before it had ended.
-  record.end_ns = std::max(pending.work.finished_ns(), record.start_ns);
-  record.start_ns = std::min(std::max(record.start_ns, busy_until_), record.end_ns);
-  busy_until_ = std::max(busy_until_, record.end_ns);
+  record.start_ns = pending.work.started_ns();
+  record.end_ns = pending.work.finished_ns();
   meter_.waits().under_way.dp += WaitMeter::seconds(record.end_ns - record.start_ns);
   if (context_.log == nullptr || !context_.log->checking()) return;
   nn::OpScope scope(context_.log, record.name, nn::Stream::dp, record.bytes);

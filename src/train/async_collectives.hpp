@@ -45,7 +45,6 @@ class AsyncCollectives {
   WaitMeter& meter_;
   std::vector<Pending> pending_;
   std::vector<nn::OpRecord> records_;
-  int64_t busy_until_ = 0;  // when the last one waited for had ended
 };
 
 }  // namespace lockstep::train

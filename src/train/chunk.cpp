@@ -23,13 +23,14 @@ Chunk::Chunk(const ChunkContext& context, int chunk)
     : context_(context),
       chunk_(chunk),
       model_(context.layout, context.groups.at.pp, chunk, context.nn),
-      state_(model_.flat(), context.layout.run().train, initial_of(context, model_.flat()),
-             context.groups.shard_rank(), context.layout.zero()) {
+      weights_(initial_of(context, model_.flat())),
+      state_(model_.flat(), context.layout.run().train, weights_, context.groups.shard_rank(),
+             context.layout.zero()) {
   if (!keeps_whole_weights()) {
     weights_ = state_.master().to(context.nn.dtype, /*non_blocking=*/false, /*copy=*/true);
     return;
   }
-  weights_ = initial_of(context, model_.flat()).to(context.nn.dtype);
+  weights_ = weights_.to(context.nn.dtype);
   model_.set_weights(weights_);
 }
 
@@ -62,7 +63,7 @@ void Chunk::begin_step() {
   } else if (model_.gradients().defined()) {
     model_.gradients().zero_();
   }
-  if (reduces_in_place()) {
+  if (context_.layout.reduces_in_place()) {
     state_.drop_gradient();
   } else if (context_.layout.accumulates_reductions()) {
     state_.gradient().zero_();
@@ -80,7 +81,7 @@ void Chunk::reduce_gradients(int contributors) {
   if (!context_.layout.gradients_persist()) context_.collectives.wait(Use::reduction);
   all_reduce_norms();
   all_reduce_kv();
-  if (reduces_in_place()) state_.set_gradient(model_.gradients());
+  if (context_.layout.reduces_in_place()) state_.set_gradient(model_.gradients());
   reduce_segments(contributors);
   if (!context_.layout.gradients_persist()) model_.set_gradients({});
 }
@@ -102,7 +103,7 @@ void Chunk::all_reduce_kv() {
   if (context_.groups.tp_kv == nullptr) return;
   std::vector<at::Tensor> parts;
   for (const FlatEntry& entry : model_.flat().entries()) {
-    if (entry.parameter.most_parts == INT64_MAX) continue;
+    if (!entry.parameter.is_kv()) continue;
     parts.push_back(model_.gradients().narrow(0, entry.offset, entry.count));
   }
   if (parts.empty()) return;

@@ -57,11 +57,6 @@ class Chunk {
  private:
   bool is_sharded() const { return context_.groups.dp_cp != nullptr; }
   bool keeps_whole_weights() const { return context_.layout.zero() < 3 || !is_sharded(); }
-  // Whether the reduced gradient lies in the buffer that backwards add to.
-  bool reduces_in_place() const {
-    const bool whole = !is_sharded() || context_.layout.zero() == 0;
-    return whole && !context_.layout.accumulates_reductions();
-  }
   void all_reduce_norms();
   void all_reduce_kv();
   void reduce_segments(int contributors);
@@ -70,8 +65,8 @@ class Chunk {
   const ChunkContext& context_;
   int chunk_;
   ModelChunk model_;
-  ShardedState state_;
   at::Tensor weights_;  // compute dtype: [padded], or with sharded parameters [state's size]
+  ShardedState state_;
 };
 
 }  // namespace lockstep::train

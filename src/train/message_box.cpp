@@ -46,7 +46,7 @@ void MessageBox::post_receive(const Action& action) {
 void MessageBox::send(const Action& action, at::Tensor tensor) {
   std::erase_if(sends_, [&](const Pending& p) {
     const bool done = p.work.done();
-    if (done) book_send(p);
+    if (done) book_message(p.work);
     return done;
   });
   const ActionKind receive =
@@ -63,11 +63,13 @@ void MessageBox::send(const Action& action, at::Tensor tensor) {
   sends_.push_back({std::move(tensor), std::move(work), record});
 }
 
-// A send is under way until its data is copied out.
-void MessageBox::book_send(const Pending& send) {
-  const nn::OpRecord& record = records_[send.record];
-  const int64_t end = std::max(send.work.finished_ns(), record.end_ns);
-  meter_.waits().under_way.pp += WaitMeter::seconds(end - record.start_ns);
+// From where the later of both ends was ready to where its data was in place; at the sender until it was
+// copied out.
+void MessageBox::book_message(const comm::Work& work) {
+  const int64_t start = std::max(work.started_ns(), work.sent_ns());
+  if (work.finished_ns() > start) {
+    meter_.waits().under_way.pp += WaitMeter::seconds(work.finished_ns() - start);
+  }
 }
 
 at::Tensor MessageBox::take(ActionKind receive, int chunk, int micro_batch) {
@@ -81,7 +83,7 @@ at::Tensor MessageBox::take(ActionKind receive, int chunk, int micro_batch) {
   record.start_ns = observe::monotonic_ns();
   meter_.wait("wait_pp", &observe::ExposedSeconds::pp, chunk, micro_batch, [&] { pending.work.wait(); });
   record.end_ns = observe::monotonic_ns();
-  meter_.waits().under_way.pp += WaitMeter::seconds(record.end_ns - record.start_ns);
+  book_message(pending.work);
   if (context_.log != nullptr && context_.log->checking()) {
     nn::OpScope scope(context_.log, record.name, nn::Stream::pp, record.bytes);
     scope.check(pending.tensor);
@@ -99,7 +101,7 @@ void MessageBox::run_in_order(const char* name, int64_t bytes, const std::functi
 void MessageBox::finish_step() {
   for (Pending& send : sends_) {
     meter_.wait("wait_pp", &observe::ExposedSeconds::pp, -1, -1, [&] { send.work.wait(); });
-    book_send(send);
+    book_message(send.work);
   }
   sends_.clear();
   if (context_.log != nullptr) {

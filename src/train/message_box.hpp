@@ -40,7 +40,7 @@ class MessageBox {
     size_t record = 0;
   };
   int tag(parallel::ActionKind receive, int chunk, int micro_batch) const;
-  void book_send(const Pending& send);
+  void book_message(const comm::Work& work);
   size_t add_record(const char* name, const parallel::Action& action, int64_t bytes);
 
   comm::Communicator* pp_;

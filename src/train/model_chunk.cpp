@@ -9,7 +9,8 @@ namespace {
 at::Tensor view(const FlatLayout& flat, const at::Tensor& buffer, const std::string& name) {
   const FlatEntry& entry = flat.find(name);
   const at::Tensor part = buffer.narrow(0, entry.offset, entry.count);
-  return entry.parameter.cols == 1 ? part : part.view({entry.local_rows, entry.local_cols});
+  const bool vector = entry.parameter.family == model::Family::norm;
+  return vector ? part : part.view({entry.local_rows, entry.local_cols});
 }
 
 // Neighbouring matrices with equal columns as one: rows of the first, then of the next.

@@ -55,12 +55,17 @@ StepOutcome StepExecutor::train_step(const parallel::Layout& layout, const paral
   for (const Action& action : program.actions) {
     execute(action);
     if (action.kind != Kind::gradient_norm) continue;
+    if (sums_.tokens <= 0) {
+      throw RunError(
+          "every target of this step's batch is masked: its sequences hold nothing to learn. Try a larger "
+          "train.sequence or longer documents.");
+    }
     if (std::isfinite(sums_.squared_norm) && std::isfinite(sums_.loss)) continue;
     finish_step();
     outcome.trouble = find_non_finite(program);
     break;
   }
-  finish_step();
+  if (!outcome.trouble) finish_step();
   outcome.sums = sums_;
   outcome.waits = meter_.waits();
   outcome.peak_activation_bytes = peak_activation_bytes_;
@@ -109,6 +114,12 @@ StepSums StepExecutor::evaluate(const parallel::Program& program, data::StepBatc
 
 void StepExecutor::execute(const Action& action) {
   if (context_.log != nullptr) context_.log->set_context(action.chunk, action.micro_batch);
+  run(action);
+  if (is_pass(action.kind))
+    peak_activation_bytes_ = std::max(peak_activation_bytes_, live_activation_bytes());
+}
+
+void StepExecutor::run(const Action& action) {
   switch (action.kind) {
     case Kind::load_batch:
       return take_batch(load_());
@@ -214,14 +225,11 @@ void StepExecutor::backward(const Action& action) {
   ModelChunk& model = chunk(action).model();
   chunk(action).wait_for_parameters();
   if (action.kind != Kind::backward_input) chunk(action).need_gradients();
-  // The most is held when a backward begins; after its first half a little more than before it may be.
-  peak_activation_bytes_ = std::max(peak_activation_bytes_, live_activation_bytes());
   if (action.kind == Kind::backward_weight) return model.backward_weight(action.micro_batch);
   at::Tensor dy = gradient_of_output(action);
   at::Tensor dx = action.kind == Kind::backward ? model.backward(action.micro_batch, std::move(dy))
                                                 : model.backward_input(action.micro_batch, std::move(dy));
   if (dx.defined()) gradients_[{action.chunk, action.micro_batch}] = std::move(dx);
-  peak_activation_bytes_ = std::max(peak_activation_bytes_, live_activation_bytes());
 }
 
 int64_t StepExecutor::live_activation_bytes() const {

@@ -27,7 +27,7 @@ struct StepSettings {
 struct StepOutcome {
   StepSums sums;
   observe::StepWaits waits;           // of this worker
-  int64_t peak_activation_bytes = 0;  // of this worker, between actions; parallel::LiveActivations' peak
+  int64_t peak_activation_bytes = 0;  // of this worker, of the values after each pass
   // Loss or gradient had NaN or infinity: the weights are as they were. Where it came from, the same text on
   // every worker.
   std::optional<std::string> trouble;
@@ -54,6 +54,7 @@ class StepExecutor {
   using Action = parallel::Action;
   void begin_step(const parallel::Layout& layout);
   void execute(const Action& action);
+  void run(const Action& action);
   void finish_step();
   void take_batch(data::StepBatch batch);
   ForwardInput input_of(const Action& action);

@@ -38,7 +38,7 @@ Trainer::Trainer(const config::RunFile& run, comm::World& world, const Programs&
     of_stage.train.global_batch = stage.sequences;
     auto layout = std::make_unique<parallel::Layout>(of_stage);
     auto program = programs(*layout).at(static_cast<size_t>(groups_.at.pp));
-    stages_.push_back({stage.last_step, std::move(layout), std::move(program)});
+    batch_sizes_.push_back({stage.last_step, std::move(layout), std::move(program)});
   }
   sampler_.emplace(corpus_.training, run.train.sequence, static_cast<uint64_t>(run.train.seed));
   const auto fill = [this](int64_t sample, const data::SequenceSpans& spans) {
@@ -75,10 +75,10 @@ StepReport Trainer::next_step() {
   report.lr = learning_rate(train, steps_done_);
   report.step = ++steps_done_;
   report.sequences = config::batch_of_step(train, report.step);
-  size_t stage = 0;
-  while (stage + 1 < stages_.size() && report.step > stages_[stage].last_step) ++stage;
+  size_t size = 0;
+  while (size + 1 < batch_sizes_.size() && report.step > batch_sizes_[size].last_step) ++size;
   const StepOutcome outcome =
-      executor_->train_step(*stages_[stage].layout, stages_[stage].program,
+      executor_->train_step(*batch_sizes_[size].layout, batch_sizes_[size].program,
                             [this] { return prefetcher_->next(); }, {report.lr, updates_done_ + 1});
   report.tokens = static_cast<int64_t>(outcome.sums.tokens);
   report.loss = outcome.sums.loss / outcome.sums.tokens;
@@ -105,8 +105,9 @@ void Trainer::check_finite(StepReport& report, const StepOutcome& outcome) {
                      ": loss or gradient is not finite; it began in " + report.trouble +
                      ". The weights were left as they were. ";
   if (!stops) text += std::to_string(skips_in_a_row_) + " steps in a row were skipped. ";
-  throw RunError(text + "Try a smaller train.lr or a longer train.warmup" +
-                 (stops ? ", or train.nonfinite = \"skip\"." : "."));
+  text += updates_done_ == 0 ? "No step has changed them yet: try a smaller model.init_std"
+                             : "Try a smaller train.lr or a longer train.warmup";
+  throw RunError(text + (stops ? ", or train.nonfinite = \"skip\"." : "."));
 }
 
 EvaluationReport Trainer::held_out_loss() {

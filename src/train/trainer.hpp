@@ -76,13 +76,13 @@ class Trainer {
   comm::World& world_;
   parallel::Layout layout_;
   // A size of the global batch, for as long as the ramp keeps it.
-  struct Stage {
+  struct BatchSize {
     int64_t last_step;
     std::unique_ptr<parallel::Layout> layout;
     parallel::Program program;  // of this worker's pipeline position
   };
   Groups groups_;
-  std::vector<Stage> stages_;
+  std::vector<BatchSize> batch_sizes_;
   nn::OpLog log_;
   nn::Context context_;
   data::Corpus corpus_;

@@ -51,8 +51,17 @@ TEST(Problems, OneRuleEach) {
        "--set model.kv_heads=3: model.kv_heads = 3: must divide model.heads = 8; nearest value that works: "
        "4"},
       {{"train.sequence=129"},
-       "--set train.sequence=129: train.sequence = 129: must be a multiple of parallel.tp = 2 with "
-       "sequence_parallel; nearest value that works: 130"},
+       "--set train.sequence=129: train.sequence = 129: must be a multiple of parallel.tp = 2; "
+       "nearest value that works: 130"},
+      {{"train.sequence=129", "parallel.sequence_parallel=false"},
+       "--set train.sequence=129: train.sequence = 129: must be a multiple of parallel.tp = 2; "
+       "nearest value that works: 130"},
+      {{"parallel.reshard_after_forward=false"},
+       "--set parallel.reshard_after_forward=false: parallel.reshard_after_forward = false: needs "
+       "parallel.zero = 3, not 1; nearest value that works: true"},
+      {{"parallel.gathered_input=keep", "parallel.sequence_parallel=false"},
+       "--set parallel.gathered_input=keep: parallel.gathered_input = \"keep\": needs sequence_parallel and "
+       "parallel.tp above 1: else nothing is gathered; nearest value that works: \"gather_again\""},
       {{"cluster.gpus=7"},
        "--set cluster.gpus=7: cluster.gpus = 7: must be tp x cp x pp x dp = 2 x 1 x 2 x 2 = 8; nearest value "
        "that "
@@ -280,8 +289,8 @@ TEST(Problems, AllOfAFileAtOnceWithTheirLines) {
       "t.toml:8: cluster.gpus = 6: must be tp x cp x pp x dp = 3 x 1 x 1 x 1 = 3 (or parallel.dp = 2); "
       "nearest value that works: 3");
   expect_line(examined,
-              "t.toml: train.sequence = 128 (default): must be a multiple of parallel.tp = 3 with "
-              "sequence_parallel; nearest value that works: 129");
+              "t.toml: train.sequence = 128 (default): must be a multiple of parallel.tp = 3; "
+              "nearest value that works: 129");
 }
 
 TEST(Problems, MissingKeysAreNamed) {

@@ -79,7 +79,8 @@ void draw_memory(ParallelConfig& p) {
   p.recompute = *rc::gen::element(Words{}, Words{"full"}, Words{"norm"}, Words{"swiglu", "norm"},
                                   Words{"attention", "norm", "swiglu"}, Words{"attention"});
   if (!p.recompute.empty()) p.recompute_every = drawn(1, 5);
-  if (std::count(p.recompute.begin(), p.recompute.end(), "norm") == 0)
+  p.reshard_after_forward = p.zero < 3 || drawn(0, 1) == 1;
+  if (p.tp > 1 && p.sequence_parallel && std::count(p.recompute.begin(), p.recompute.end(), "norm") == 0)
     p.gathered_input = static_cast<GatheredInput>(drawn(0, 1));
 }
 

@@ -176,7 +176,7 @@ class Job {
       world.abort(error.what());
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
-      if (world.rank() == 0) result_.failure = error.what();
+      result_.failures[world.rank()] = error.what();
     }
   }
 
@@ -197,13 +197,17 @@ class Job {
         result_.grad_norms.push_back(report.grad_norm);
       }
     }
-    trainer.log().set_recording(false);
+    std::vector<nn::OpRecord> ops = trainer.log().take();
+    trainer.log().set_recording(options_.record);
     const double eval_loss = options_.evaluate ? trainer.evaluate().loss : 0;
+    trainer.log().set_recording(false);
     const train::WeightsHash hash = trainer.weights_hash();
     const std::lock_guard lock(mutex_);
     if (options_.after_last_step) options_.after_last_step(trainer, report, world.rank());
     if (options_.gradients) collect_gradients(trainer, result_.gradients);
-    if (options_.record) result_.ranks.push_back({world.rank(), trainer.groups().at, trainer.log().take()});
+    if (options_.record) {
+      result_.ranks.push_back({world.rank(), trainer.groups().at, std::move(ops), trainer.log().take()});
+    }
     if (world.rank() == 0) {
       result_.eval_loss = eval_loss;
       result_.hash = hash;

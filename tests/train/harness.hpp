@@ -42,6 +42,7 @@ struct RankOps {
   int rank = 0;
   parallel::Coordinates at;
   std::vector<nn::OpRecord> ops;  // of the last step
+  std::vector<nn::OpRecord> evaluation;
 };
 
 struct JobResult {
@@ -49,7 +50,7 @@ struct JobResult {
   std::vector<double> grad_norms;
   double eval_loss = 0;
   std::vector<train::StepReport> reports;  // of rank 0
-  std::string failure;                     // when `may_fail`: what rank 0 threw
+  std::map<int, std::string> failures;     // when `may_fail`: what ranks threw
   train::WeightsHash hash{};
   std::map<std::string, at::Tensor> gradients;  // of the last step, whole parameters, fp64
   std::vector<RankOps> ranks;                   // when `record`
@@ -57,7 +58,7 @@ struct JobResult {
 
 struct JobOptions {
   int64_t steps = 1;
-  bool record = false;     // ops of the last step
+  bool record = false;     // ops of the last step, and of the evaluation
   bool gradients = false;  // of the last step
   bool evaluate = false;
   // Changes the programs that a rank executes.

@@ -26,9 +26,9 @@ std::ostream& operator<<(std::ostream& out, const NamedBytes& op) {
 
 using ByStream = std::map<std::string, std::vector<NamedBytes>>;
 
-ByStream recorded(const RankOps& rank) {
+ByStream recorded(const std::vector<nn::OpRecord>& ops) {
   ByStream streams;
-  for (const nn::OpRecord& op : rank.ops) {
+  for (const nn::OpRecord& op : ops) {
     if (op.stream == observe::Stream::exposed) continue;  // a wait, no op
     streams[std::string(observe::stream_name(op.stream))].push_back({std::string(op.name), op.bytes});
   }
@@ -86,14 +86,20 @@ TEST(OneProgram, RecordedOpsEqualTheProgram) {
     const LayoutChoice choice = draw(random);
     SCOPED_TRACE(describe(choice));
     const config::Dtype dtype = i % 3 == 0 ? config::Dtype::bf16 : config::Dtype::fp32;
-    const config::RunFile run = small_run(choice, dtype, 2);
-    const JobResult job = run_job(run, {.steps = 2, .record = true});
+    config::RunFile run = small_run(choice, dtype, 2);
+    run.train.eval_sequences = run.train.global_batch;  // as many micro-batches as a step has, or fewer
+    const JobResult job = run_job(run, {.steps = 2, .record = true, .evaluate = true});
     const parallel::Layout layout(run);
     const auto programs = parallel::build_step_programs(layout);
+    const auto evaluation = parallel::build_evaluation_programs(
+        layout, static_cast<int>(run.train.global_batch / (choice.dp * choice.micro_batch)) +
+                    (run.train.global_batch % (choice.dp * choice.micro_batch) == 0 ? 0 : 1));
     ASSERT_EQ(job.ranks.size(), static_cast<size_t>(layout.mesh().size()));
     for (const RankOps& rank : job.ranks) {
-      EXPECT_EQ(recorded(rank), programmed(layout, programs[static_cast<size_t>(rank.at.pp)]))
+      EXPECT_EQ(recorded(rank.ops), programmed(layout, programs[static_cast<size_t>(rank.at.pp)]))
           << "rank " << rank.rank;
+      EXPECT_EQ(recorded(rank.evaluation), programmed(layout, evaluation[static_cast<size_t>(rank.at.pp)]))
+          << "evaluation, rank " << rank.rank;
     }
   }
 }
@@ -140,10 +146,10 @@ void expect_mutations_run(const LayoutChoice& choice, const std::vector<ActionKi
       const JobResult job = run_job(run, {.steps = 1, .record = true, .mutate = mutate});
       for (size_t i = 0; i < job.ranks.size(); ++i) {
         const RankOps& rank = job.ranks[i];
-        EXPECT_EQ(recorded(rank), programmed(layout, programs[static_cast<size_t>(rank.at.pp)]));
+        EXPECT_EQ(recorded(rank.ops), programmed(layout, programs[static_cast<size_t>(rank.at.pp)]));
         const auto same = std::find_if(plain.ranks.begin(), plain.ranks.end(),
                                        [&](const RankOps& r) { return r.rank == rank.rank; });
-        EXPECT_NE(recorded(rank), recorded(*same));
+        EXPECT_NE(recorded(rank.ops), recorded(same->ops));
       }
     }
   }
