@@ -1,6 +1,8 @@
 // What a run tells of its steps: what communication left exposed, MFU against the measured peak, evaluations
 // on the way, steps that were skipped.
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <regex>
 
 #include "cli_train/whole_run.hpp"
@@ -11,6 +13,34 @@ namespace lockstep::test {
 namespace {
 
 class StepFigures : public WholeRun {};
+
+using Seconds = observe::ExposedSeconds;
+using Axis = double Seconds::*;
+
+// On each axis that has communication, every rank waits and something is under way in every step; and no
+// thread can wait for longer than the steps took, in one step or in all. The slack of one step is for ranks
+// that begin it while rank 0, whose seconds these are, still ends the one before.
+void expect_within_the_steps(const observe::RunStore& store, const std::vector<Axis>& axes) {
+  constexpr double slack = 0.05;  // seconds
+  double seconds = 0, before = 0;
+  std::map<int, double> waited;  // by rank
+  for (const observe::StepRecord& step : store.steps()) {
+    seconds += step.seconds;
+    for (const observe::WaitMessage& one : store.waits(step.step)) {
+      const std::string where = "step " + std::to_string(step.step) + ", rank " + std::to_string(one.rank);
+      for (const Axis axis : axes) {
+        EXPECT_GT(one.waits.exposed.*axis, 0) << where;
+        EXPECT_GT(one.waits.under_way.*axis, 0) << where;
+        EXPECT_LE(one.waits.exposed.*axis, before + step.seconds + slack) << where;
+      }
+      EXPECT_LE(one.waits.exposed.total(), before + step.seconds + slack) << where;
+      waited[one.rank] += one.waits.exposed.total();
+    }
+    before = step.seconds;
+  }
+  EXPECT_EQ(waited.size(), static_cast<size_t>(workers));
+  for (const auto& [rank, sum] : waited) EXPECT_LE(sum, seconds + slack) << "rank " << rank;
+}
 
 // What every rank waited for, their mean, and both MFU conventions by the measured peak.
 void expect_waits_and_mfu(const observe::RunStore& store, const config::RunFile& run) {
@@ -31,20 +61,20 @@ void expect_waits_and_mfu(const observe::RunStore& store, const config::RunFile&
     ASSERT_EQ(ranks.size(), static_cast<size_t>(workers));
     ASSERT_TRUE(step.waits);
     observe::ExposedSeconds sum;
+    int64_t fullest = 0;
     for (const observe::WaitMessage& one : ranks) {
       const observe::ExposedSeconds& e = one.waits.exposed;
-      EXPECT_GT(e.tp, 0) << "collectives of tp block";
-      EXPECT_EQ(e.tp, one.waits.under_way.tp) << "and nothing hides them";
-      EXPECT_GT(e.pp, 0);
-      EXPECT_GE(one.waits.under_way.pp, 0);
       EXPECT_EQ(e.cp, 0) << "there is one rank on the axis";
+      EXPECT_EQ(one.waits.under_way.cp, 0);
       sum.tp += e.tp / workers;
       sum.pp += e.pp / workers;
+      fullest = std::max(fullest, one.resident_bytes);
     }
+    EXPECT_EQ(step.memory_bytes, fullest);
     EXPECT_NEAR(step.waits->exposed.tp, sum.tp, 1e-12);
     EXPECT_NEAR(step.waits->exposed.pp, sum.pp, 1e-12);
-    EXPECT_LT(step.waits->exposed.total(), 1.5 * step.seconds + 0.05);
   }
+  expect_within_the_steps(store, {&Seconds::tp, &Seconds::pp});
 }
 
 // Each rank's waits as spans, and a counter that has a value for each step and falls to 0 after them.
@@ -86,6 +116,27 @@ TEST_F(StepFigures, SayWhatWasExposedByAxisAndBothMfus) {
   EXPECT_EQ(exported[2]["under_way_pp"].get<double>(), steps[2].waits->under_way.pp);
   EXPECT_EQ(exported[2]["mfu_causal"].get<double>(), steps[2].mfu_causal);
   EXPECT_EQ(exported[2]["skipped"], false);
+}
+
+// Each replica's gradients and parameters travel beside computation.
+TEST_F(StepFigures, OfDataParallelSayWhatWasUnderWay) {
+  const Outcome outcome =
+      lockstep(command(8, {"--set", "parallel.dp=2", "--set", "parallel.tp=1"}), folder_.path());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const observe::RunStore store = observe::RunStore::open(run_dir() / "run.db");
+  expect_within_the_steps(store, {&Seconds::pp, &Seconds::dp});
+  double under_way = 0, seconds = 0;
+  for (const observe::StepRecord& step : store.steps()) {
+    EXPECT_EQ(step.waits->exposed.tp, 0);
+    under_way += step.waits->under_way.dp;
+    seconds += step.seconds;
+  }
+  // One runs after another, however many are queued.
+  EXPECT_LE(under_way, seconds + 0.05);
+  EXPECT_TRUE(std::regex_search(
+      outcome.out,
+      std::regex(R"(; hidden beside compute: pp (\d|\d\d|100)% dp (\d|\d\d|100)% of the time under way\n)")))
+      << outcome.out;
 }
 
 TEST_F(StepFigures, EvaluatesEveryFewStepsAndOnceAtTheEnd) {
@@ -139,6 +190,10 @@ TEST_F(StepFigures, SkippedStepsAreMarkedAndTold) {
                                     [](const observe::RunEvent& event) { return event.kind == "skipped"; });
   ASSERT_NE(skipped, events.end());
   EXPECT_EQ(skipped->text.find("step 2: "), 0u) << skipped->text;
+  const Json exported = Json::parse(lockstep({"runs", "export", run_dir().string(), "--json"}).out);
+  ASSERT_EQ(exported.size(), steps.size());
+  EXPECT_EQ(exported[1]["skipped"], true);
+  EXPECT_EQ(exported[1]["loss"].is_null(), !std::isfinite(steps[1].loss));
 }
 
 }  // namespace

@@ -128,6 +128,9 @@ TEST_F(Train, AKilledLauncherLeavesNoWorker) {
   EXPECT_EQ(program->wait().signal, SIGKILL);
   EXPECT_TRUE(end_within(all_workers_, 2));
   EXPECT_EQ(runs()[0]["state"], "killed") << "the store could not be told, and `runs` sees it all the same";
+  const Json exported = Json::parse(lockstep({"runs", "export", run_dir().string(), "--json"}).out);
+  ASSERT_GE(exported.size(), 2u) << "what was done is there";
+  for (size_t i = 0; i < exported.size(); ++i) EXPECT_EQ(exported[i]["step"], i + 1);
 }
 
 TEST_F(Train, ALauncherKilledWhileWorkersStartLeavesNone) {
