@@ -28,7 +28,7 @@ struct RunRow {
   std::string eval_loss;  // empty: none
 };
 
-RunRow read_row(const fs::path& folder) {
+RunRow read_store(const fs::path& folder) {
   const observe::RunStore store = observe::RunStore::open(folder / "run.db");
   RunRow row;
   row.folder = folder.string();
@@ -42,6 +42,19 @@ RunRow read_row(const fs::path& folder) {
   if (!steps.empty()) row.last_loss = steps.back().loss;
   row.eval_loss = store.meta("eval_loss").value_or("");
   return row;
+}
+
+// A store that cannot be read does not hide the other runs.
+RunRow read_row(const fs::path& folder) {
+  try {
+    return read_store(folder);
+  } catch (const RunError& error) {
+    log(error.what());
+    RunRow row;
+    row.folder = folder.string();
+    row.state = "unreadable";
+    return row;
+  }
 }
 
 std::vector<fs::path> run_folders(const fs::path& parent) {

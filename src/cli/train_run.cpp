@@ -26,7 +26,7 @@ namespace {
 
 std::string process_name(const parallel::Mesh& mesh, int rank) {
   const parallel::Coordinates c = mesh.coordinates(rank);
-  return fmt::format("rank {}  tp{} pp{} dp{}", rank, c.tp, c.pp, c.dp);
+  return fmt::format("rank {}  tp{} cp{} pp{} dp{}", rank, c.tp, c.cp, c.pp, c.dp);
 }
 
 }  // namespace
@@ -61,6 +61,7 @@ resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
   }
   switch (end.kind) {
     case resilience::LaunchEnd::Kind::finished:
+      check_worth();
       merge_trace();
       store_.set_meta("state", "finished");
       break;
@@ -78,6 +79,20 @@ resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
                                  kept()));
   }
   return end;
+}
+
+// A run that ended, but has nothing to show.
+void TrainRun::check_worth() {
+  if (!std::filesystem::exists(folder_.database())) {
+    throw RunError(fmt::format("all {} steps were taken, but {} is gone, removed while the run went on",
+                               steps_.size(), folder_.path().string()));
+  }
+  const auto skipped = std::count_if(steps_.begin(), steps_.end(), [](const auto& s) { return s.skipped; });
+  if (static_cast<size_t>(skipped) < steps_.size()) return;
+  store_.set_meta("state", "failed");
+  event("error", -1, "every step was skipped");
+  throw RunError(fmt::format("all {} steps were skipped, so no weight has changed; the first began in {}\n{}",
+                             steps_.size(), steps_.front().trouble, kept()));
 }
 
 resilience::LaunchEnd TrainRun::launch_workers(const std::filesystem::path& worker) {
@@ -213,6 +228,10 @@ std::string TrainRun::peak_text() const {
 }
 
 std::string TrainRun::kept() const {
+  if (!std::filesystem::exists(folder_.database())) {
+    return fmt::format("  nothing is kept: {} is gone, removed while the run went on",
+                       folder_.path().string());
+  }
   return fmt::format("  kept in {}: run.db with every step up to there", folder_.path().string());
 }
 

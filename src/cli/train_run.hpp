@@ -42,6 +42,7 @@ class TrainRun {
     double eta_seconds = -1;
   };
 
+  void check_worth();
   resilience::LaunchEnd launch_workers(const std::filesystem::path& worker);
   void take(int rank, const observe::WorkerMessage& message);
   void take_peak(const observe::MatrixPeak& peak);

@@ -59,6 +59,9 @@ struct Parameter {
   }
 };
 
+// The layer that a parameter belongs to; -1: none.
+int64_t layer_of(const Parameter& parameter);
+
 // What one pipeline chunk holds. `layers` may be 0 (embedding only, output only).
 struct ChunkContent {
   int64_t first_layer = 0;

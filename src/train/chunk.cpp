@@ -1,5 +1,7 @@
 #include "train/chunk.hpp"
 
+#include <algorithm>
+
 #include "nn/layer_kernels.hpp"
 #include "train/initial_weights.hpp"
 
@@ -36,6 +38,7 @@ Chunk::Chunk(const ChunkContext& context, int chunk)
 
 void Chunk::unshard() {
   if (keeps_whole_weights()) return;
+  if (context_.nn.log != nullptr && context_.nn.log->checking()) check_own_weights();
   const at::Tensor whole = at::zeros({model_.flat().padded()}, weights_.options());
   for (size_t i = 0; i < state_.ranges().size(); ++i) {
     const FlatSegment& segment = model_.flat().segments()[i];
@@ -49,6 +52,22 @@ void Chunk::unshard() {
         {whole, own});
   }
   model_.set_weights(whole);
+}
+
+// All ranks receive what one of them holds: that one is to be named, and the layer whose weights they are.
+void Chunk::check_own_weights() const {
+  nn::OpLog& log = *context_.nn.log;
+  for (const OwnedRange& range : state_.ranges()) {
+    for (const FlatEntry& entry : model_.flat().entries()) {
+      const int64_t first = std::max(range.flat, entry.offset);
+      const int64_t last = std::min(range.flat + range.size, entry.offset + entry.count);
+      if (first >= last) continue;
+      log.set_layer(static_cast<int>(model::layer_of(entry.parameter)));
+      nn::OpScope(&log, "parameter_shard", {})
+          .check(weights_.narrow(0, first - range.flat + range.own, last - first));
+    }
+  }
+  log.set_layer(-1);
 }
 
 void Chunk::wait_for_parameters() { context_.collectives.wait(Use::unshard, chunk_); }

@@ -57,6 +57,7 @@ class Chunk {
  private:
   bool is_sharded() const { return context_.groups.dp_cp != nullptr; }
   bool keeps_whole_weights() const { return context_.layout.zero() < 3 || !is_sharded(); }
+  void check_own_weights() const;
   void all_reduce_norms();
   void all_reduce_kv();
   void reduce_segments(int contributors);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -139,7 +140,8 @@ observe::MatrixPeak matrix_peak(const config::RunFile& run, comm::World& world) 
   std::vector<int> ranks(static_cast<size_t>(world.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto group = world.group("world", std::move(ranks));
-  group->set_timeout(std::chrono::seconds(run.train.timeout_seconds));
+  // No part of a step: a machine that starts many workers may take longer than a step's wait may.
+  group->set_timeout(std::chrono::seconds(std::max<int64_t>(run.train.timeout_seconds, 60)));
   return measure_matrix_peak(run.train.dtype, *group, usable_cores());
 }
 

@@ -48,7 +48,7 @@ const std::vector<Case>& cases() {
        "schedule = \"1f2b\"",
        {},
        {"run.toml:LINE:", "parallel.schedule = \"1f2b\"", "1f1b"}},
-      {"NotBuiltYet", "cp = 1", "cp = 2", {}, {"parallel.cp = 2", "not built yet"}},
+      {"NotBuiltYet", "interval = 0", "interval = 7", {}, {"checkpoint.interval = 7", "not built yet"}},
       {"Syntax", "steps = 600", "steps = = 600", {}, {"run.toml:LINE:"}},
       {"Override", "", "", {"--set", "train.steps=-3"}, {"--set train.steps=-3", "train.steps = -3"}},
       {"OverrideType", "", "", {"--set", "train.steps=many"}, {"--set train.steps=many", "integer"}},
