@@ -84,6 +84,28 @@ TEST(NonFinite, AShardedWeightIsNamedWhereItIsHeld) {
   FAIL() << "some rank holds a part of the matrix";
 }
 
+// The output matrix so large, and the norm before it so small, that logits stay finite; the gradient of the
+// norm's output, a difference of two rows, does not.
+TEST(NonFinite, ABackwardThatOverflowsIsNamedAsOne) {
+  const config::RunFile run = small_run({.pp = 2, .dp = 2}, Dtype::fp32, 2);
+  const BeforeStep grow = [](train::Trainer& trainer, int64_t step, int) {
+    if (step != 2) return;
+    for (const auto& chunk : trainer.executor().chunks()) {
+      for (const train::FlatEntry& entry : chunk->model().flat().entries()) {
+        const at::Tensor weights = chunk->model().weights().narrow(0, entry.offset, entry.count);
+        if (entry.parameter.name == "model.norm.weight") weights.mul_(1e-30);
+        if (entry.parameter.name != "lm_head.weight") continue;
+        weights.copy_(weights.sign() * 3e38);
+      }
+    }
+  };
+  const JobResult job = run_job(run, {.steps = 2, .before_step = grow, .may_fail = true});
+  EXPECT_EQ(job.losses.size(), 1u);
+  // Rank 1 is the second stage of the first replica, rank 3 of the second.
+  expect_all_say(job, 4, "step 2: ");
+  expect_all_say(job, 4, "head_gemm_dgrad of micro-batch 0 on rank 1 (backward)");
+}
+
 // A step that is skipped leaves weights and optimizer as they were.
 TEST(NonFinite, SkipLeavesTheWeightsAndGoesOn) {
   for (const int64_t zero : {0, 1, 2, 3}) {
