@@ -8,19 +8,10 @@
 #include <string>
 #include <tuple>
 
+#include "llama_sizes.hpp"
+
 namespace lockstep::model {
 namespace {
-
-config::ModelConfig llama(int64_t layers, int64_t hidden, int64_t ffn, int64_t heads) {
-  config::ModelConfig m;
-  m.layers = layers;
-  m.hidden = hidden;
-  m.ffn = ffn;
-  m.heads = heads;
-  m.kv_heads = 8;
-  m.vocab = 128256;
-  return m;
-}
 
 config::RunFile run_405b() {
   config::RunFile run;

@@ -6,19 +6,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "llama_sizes.hpp"
+
 namespace lockstep::model {
 namespace {
-
-config::ModelConfig llama(int64_t layers, int64_t hidden, int64_t ffn, int64_t heads) {
-  config::ModelConfig m;
-  m.layers = layers;
-  m.hidden = hidden;
-  m.ffn = ffn;
-  m.heads = heads;
-  m.kv_heads = 8;
-  m.vocab = 128256;
-  return m;
-}
 
 // Published counts: arXiv:2407.21783 table 3 (rounded); exact ones from the released checkpoints' tensors.
 TEST(Parameters, CountsOfLlama3) {
