@@ -1,17 +1,13 @@
 #include "model/parameters.hpp"
 
-#include <charconv>
 #include <cmath>
-#include <string_view>
 
 namespace lockstep::model {
 
 namespace {
 
-constexpr std::string_view layer_prefix = "model.layers.";
-
 void append_layer(std::vector<Parameter>& out, const config::ModelConfig& m, int64_t layer) {
-  const std::string prefix = std::string(layer_prefix) + std::to_string(layer) + ".";
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const int64_t q_rows = m.heads * m.head_dim();
   const int64_t kv_rows = m.kv_heads * m.head_dim();
   // Products that write into the residual stream start smaller, so its variance does not grow with depth
@@ -19,6 +15,7 @@ void append_layer(std::vector<Parameter>& out, const config::ModelConfig& m, int
   const double out_std = m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers));
   const auto add = [&](const char* name, int64_t rows, int64_t cols, Cut cut, double std) {
     out.push_back({prefix + name, rows, cols, cut, std, std == 0 ? Family::norm : Family::matrix});
+    out.back().layer = layer;
   };
   const auto add_kv = [&](const char* name) {
     add(name, kv_rows, m.hidden, Cut::rows, m.init_std);
@@ -72,14 +69,6 @@ std::vector<Parameter> chunk_parameters(const config::ModelConfig& m, const Chun
 
 std::vector<Parameter> model_parameters(const config::ModelConfig& m) {
   return chunk_parameters(m, whole_model(m));
-}
-
-int64_t layer_of(const Parameter& parameter) {
-  const std::string_view name = parameter.name;
-  if (!name.starts_with(layer_prefix)) return -1;
-  int64_t layer = -1;
-  std::from_chars(name.data() + layer_prefix.size(), name.data() + name.size(), layer);
-  return layer;
 }
 
 int64_t local_parameter_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp) {

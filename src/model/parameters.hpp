@@ -27,6 +27,7 @@ struct Parameter {
   Cut cut = Cut::replicated;
   double init_std = 0;  // standard deviation of the initial normal values; 0: ones (a norm's weight)
   Family family = Family::matrix;
+  int64_t layer = -1;  // of the whole model, that it belongs to; -1: none
   // Distinct parts that the rows have at most: kv_heads for k and v, of which further ranks hold copies.
   int64_t most_parts = INT64_MAX;
   // The last stage's copy of a tied embedding: the same weights as the first stage's, which count.
@@ -58,9 +59,6 @@ struct Parameter {
     return !tied_copy && (cut == Cut::replicated ? tp_rank == 0 : tp_rank % copies(tp) == 0);
   }
 };
-
-// The layer that a parameter belongs to; -1: none.
-int64_t layer_of(const Parameter& parameter);
 
 // What one pipeline chunk holds. `layers` may be 0 (embedding only, output only).
 struct ChunkContent {

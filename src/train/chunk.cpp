@@ -62,7 +62,7 @@ void Chunk::check_own_weights() const {
       const int64_t first = std::max(range.flat, entry.offset);
       const int64_t last = std::min(range.flat + range.size, entry.offset + entry.count);
       if (first >= last) continue;
-      log.set_layer(static_cast<int>(model::layer_of(entry.parameter)));
+      log.set_layer(static_cast<int>(entry.parameter.layer));
       nn::OpScope(&log, "parameter_shard", {})
           .check(weights_.narrow(0, first - range.flat + range.own, last - first));
     }
