@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/units.hpp"
+#include "config/records.hpp"
 #include "config/schema.hpp"
 
 namespace lockstep::config {
@@ -202,6 +203,10 @@ struct Check {
   Verdict operator()(double*) const { return check_number(key, value, false); }
   Verdict operator()(bool*) const { return check_boolean(key, value); }
   Verdict operator()(std::vector<std::string>*) const { return check_list(key, value); }
+  template <class Entry>
+  Verdict operator()(std::vector<Entry>*) const {
+    return check_records(key.rule.fields, value);
+  }
   template <class StringOrEnum>
   Verdict operator()(StringOrEnum*) const {
     return check_string(key, value);
@@ -217,6 +222,12 @@ struct TypeName {
   std::string operator()(bool*) const { return "true or false"; }
   std::string operator()(std::vector<std::string>*) const {
     return short_words(rule) + "list of " + (rule.words.empty() ? "strings" : listed(rule.words));
+  }
+  template <class Entry>
+  std::string operator()(std::vector<Entry>*) const {
+    std::string names;
+    for (const RecordField& field : rule.fields) names += (names.empty() ? "" : ", ") + field.name;
+    return "list of {" + names + "}";
   }
   template <class StringOrEnum>
   std::string operator()(StringOrEnum*) const {

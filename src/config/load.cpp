@@ -25,6 +25,22 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+std::string read_text(const fs::path& file, const char* what) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  if (!fs::exists(status)) throw UsageError(fmt::format("{}: no such {}", file.string(), what));
+  if (!fs::is_regular_file(status)) throw UsageError(fmt::format("{}: not a file", file.string()));
+  constexpr uintmax_t most = 1 << 20;
+  if (fs::file_size(file, error) > most) {
+    throw UsageError(fmt::format("{}: over 1 MiB, too large for a {}", file.string(), what));
+  }
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw UsageError(fmt::format("{}: cannot be read; check its permissions", file.string()));
+  return text.str();
+}
+
 class Loader {
  public:
   explicit Loader(const fs::path& file) : file_(file) { run_.origin.file = file.string(); }
@@ -85,23 +101,63 @@ class Loader {
     take(entry);
   }
 
+  // A cluster preset may name a device.
   void apply_presets() {
     apply_preset(PresetKind::model, "model.preset");
+    apply_cluster_file();
     apply_preset(PresetKind::cluster, "cluster.preset");
+    apply_preset(PresetKind::device, "cluster.device");
+  }
+
+  // Null when nobody set the key, or to something else (which fill() reports).
+  const std::string* text_of(const std::string& key) const {
+    const auto found = entries_.find(key);
+    return found == entries_.end() ? nullptr : std::get_if<std::string>(&found->second.value);
   }
 
   void apply_preset(PresetKind kind, const std::string& key) {
-    const auto named = entries_.find(key);
-    if (named == entries_.end()) return;
-    const std::string* name = std::get_if<std::string>(&named->second.value);
-    if (name == nullptr) return;  // fill() reports it
-    // Keys beside a preset in the file win over it; a preset in a flag wins over the file's keys, or it would
-    // do nothing to a file that names them all.
+    const std::string* name = text_of(key);
+    if (name != nullptr) apply_below(key, preset_entries(kind, *name));
+  }
+
+  // Keys beside a preset in the file win over it; a preset in a flag wins over the file's keys, or it would
+  // do nothing to a file that names them all.
+  void apply_below(const std::string& key, const std::vector<Entry>& entries) {
     const bool over_file = overridden_.count(key) > 0;
-    for (const Entry& entry : preset_entries(kind, *name)) {
+    for (const Entry& entry : entries) {
       if (over_file && overridden_.count(entry.path()) == 0) entries_[entry.path()] = entry;
       entries_.emplace(entry.path(), entry);
     }
+  }
+
+  // Once its figures are taken the file is no longer needed: a resolved run file stands alone.
+  void apply_cluster_file() {
+    const std::string key = "cluster.file";
+    if (text_of(key) == nullptr || text_of(key)->empty()) return;
+    const Entry named = entries_.at(key);
+    entries_.erase(key);
+    const std::string name = std::get<std::string>(named.value);
+    const fs::path from_flag = fs::current_path() / name;
+    const fs::path beside = fs::absolute(file_).parent_path() / name;
+    const bool flag_first = overridden_.count(key) > 0 || !fs::exists(beside);
+    const fs::path path = (flag_first ? from_flag : beside).lexically_normal();
+    std::vector<Entry> entries;
+    try {
+      entries = parse_toml(read_text(path, "cluster file"), path.string()).entries;
+    } catch (const UsageError& error) {
+      problems_.push_back({named.where, key, to_literal(named.value), error.what(), key, "\"\""});
+      return;
+    }
+    std::erase_if(entries, [&](const Entry& entry) { return !belongs_in_cluster_file(entry); });
+    apply_below(key, entries);
+  }
+
+  bool belongs_in_cluster_file(const Entry& entry) {
+    const bool own_name = entry.key == "preset" || entry.key == "file";
+    if (entry.table == "cluster" && !own_name && find_key(entry.path()) != nullptr) return true;
+    problems_.push_back({entry.where, to_key(entry.key), to_literal(entry.value),
+                         "a cluster file holds a [cluster] table of figures, and nothing else", "", ""});
+    return false;
   }
 
   void fill() {
@@ -193,22 +249,6 @@ class Loader {
   std::vector<Problem> problems_;
 };
 
-std::string read_text(const fs::path& file) {
-  std::error_code error;
-  const fs::file_status status = fs::status(file, error);
-  if (!fs::exists(status)) throw UsageError(fmt::format("{}: no such run file", file.string()));
-  if (!fs::is_regular_file(status)) throw UsageError(fmt::format("{}: not a file", file.string()));
-  constexpr uintmax_t most = 1 << 20;
-  if (fs::file_size(file, error) > most) {
-    throw UsageError(fmt::format("{}: over 1 MiB, too large for a run file", file.string()));
-  }
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw UsageError(fmt::format("{}: cannot be read; check its permissions", file.string()));
-  return text.str();
-}
-
 }  // namespace
 
 Examined examine_run_text(const std::string& text, const fs::path& file,
@@ -217,7 +257,7 @@ Examined examine_run_text(const std::string& text, const fs::path& file,
 }
 
 RunFile load_run_file(const fs::path& file, const std::vector<std::string>& overrides) {
-  const Examined examined = examine_run_text(read_text(file), file, overrides);
+  const Examined examined = examine_run_text(read_text(file, "run file"), file, overrides);
   if (!examined.problems.empty()) throw UsageError(to_string(examined.problems));
   return examined.run;
 }

@@ -20,6 +20,10 @@ inline constexpr std::array<const char*, 4> learning_rate_schedule_names = {"cos
                                                                             "constant"};
 inline constexpr std::array<const char*, 2> nonfinite_names = {"stop", "skip"};
 
+inline constexpr std::array<const char*, 2> topology_names = {"racks", "rails"};
+inline constexpr std::array<const char*, 6> collective_algorithm_names = {
+    "auto", "ring", "tree", "halving_doubling", "hierarchical", "direct"};
+
 inline const auto& names_of(Architecture) { return architecture_names; }
 inline const auto& names_of(ScheduleKind) { return schedule_names; }
 inline const auto& names_of(Dtype) { return dtype_names; }
@@ -29,5 +33,7 @@ inline const auto& names_of(GatheredInput) { return gathered_input_names; }
 inline const auto& names_of(Optimizer) { return optimizer_names; }
 inline const auto& names_of(LearningRateSchedule) { return learning_rate_schedule_names; }
 inline const auto& names_of(NonFinite) { return nonfinite_names; }
+inline const auto& names_of(Topology) { return topology_names; }
+inline const auto& names_of(CollectiveAlgorithm) { return collective_algorithm_names; }
 
 }  // namespace lockstep::config

@@ -9,13 +9,22 @@ namespace lockstep {
 // Generated from configs/presets by cmake/embed.cmake.
 std::span<const EmbeddedFile> embedded_models();
 std::span<const EmbeddedFile> embedded_clusters();
+std::span<const EmbeddedFile> embedded_devices();
 }  // namespace lockstep
 
 namespace lockstep::config {
 namespace {
 
 std::span<const EmbeddedFile> files_of(PresetKind kind) {
-  return kind == PresetKind::model ? embedded_models() : embedded_clusters();
+  switch (kind) {
+    case PresetKind::model:
+      return embedded_models();
+    case PresetKind::cluster:
+      return embedded_clusters();
+    case PresetKind::device:
+      break;
+  }
+  return embedded_devices();
 }
 
 }  // namespace

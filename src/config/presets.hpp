@@ -1,4 +1,4 @@
-// Known models and clusters: TOML files under configs/presets, compiled into the program.
+// Known models, clusters and devices: TOML files under configs/presets, compiled into the program.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep::config {
 
-enum class PresetKind { model, cluster };
+enum class PresetKind { model, cluster, device };
 
 // Names that `preset` in the table of that kind may have, in alphabetical order.
 std::vector<std::string> preset_names(PresetKind kind);

@@ -18,7 +18,35 @@ enum class GatheredInput { gather_again, keep };
 enum class Optimizer { adamw, sgd };
 enum class LearningRateSchedule { cosine, linear, wsd, constant };
 enum class NonFinite { stop, skip };
+enum class Topology { racks, rails };
+enum class CollectiveAlgorithm { automatic, ring, tree, halving_doubling, hierarchical, direct };
 enum class Dtype { bf16, fp32, fp64 };
+
+// One point of a measured curve; between points it is straight over the logarithm of `at`, beyond them flat.
+struct CurvePoint {
+  double at = 0;     // FLOPs or bytes of one kernel
+  double value = 0;  // share of the peak
+
+  bool operator==(const CurvePoint&) const = default;
+};
+using Curve = std::vector<CurvePoint>;
+
+// A measured collective, or message.
+struct TimedTransfer {
+  int64_t ranks = 2;
+  double bytes = 0;  // of the whole tensor
+  double seconds = 0;
+
+  bool operator==(const TimedTransfer&) const = default;
+};
+
+// Takes so many times as long as others.
+struct SlowRank {
+  int64_t rank = 0;
+  double factor = 1;
+
+  bool operator==(const SlowRank&) const = default;
+};
 
 struct ModelConfig {
   std::string preset;  // empty: none
@@ -42,6 +70,8 @@ struct ModelConfig {
 // A modelled cluster. Bandwidths are bytes/s in one direction, latencies seconds.
 struct ClusterConfig {
   std::string preset;  // empty: none, every figure stands in the run file
+  std::string file;    // a cluster file; empty once its figures have been taken
+  std::string device;  // a device preset; empty: none
   int64_t gpus = 0;
   int64_t max_gpus = 0;  // GPUs that the cluster has; 0: no limit
   int64_t gpus_per_node = 0;
@@ -58,12 +88,29 @@ struct ClusterConfig {
   double attention_efficiency = 0;  // share of the peak that fused attention reaches
   double memory_efficiency = 0;     // share of the memory bandwidth that a memory-bound kernel reaches
   double launch_seconds = 0;        // fixed cost of one kernel
-  double nvlink_bandwidth = 0;      // inside a node, per GPU and direction
-  double nvlink_latency = 0;        // per ring step or message
-  double nic_bandwidth = 0;         // outside a node, per GPU and direction
-  double nic_latency = 0;           // per ring step or message
-  double network_efficiency = 0;    // share of a link's bandwidth that large messages reach
-  double pod_oversubscription = 1;  // bandwidth inside a pod over bandwidth between pods
+  int64_t multiprocessors = 0;      // over which a product's tiles are dealt in waves; 0: no waves
+  // Shares of the peak by FLOPs, or of the memory bandwidth by bytes, in place of the constants above.
+  Curve gemm_curve, attention_curve, memory_curve;
+  double communication_slowdown = 0;  // kernels take 1 + this while the GPU's communication goes on beside
+  int64_t cores = 0;                  // that a node's worker processes share; 0: each GPU is a device
+  double nvlink_bandwidth = 0;        // inside a node, per GPU and direction
+  double nvlink_latency = 0;          // per ring step or message
+  double nic_bandwidth = 0;           // outside a node, per GPU and direction
+  double nic_latency = 0;             // per ring step or message
+  double network_efficiency = 0;      // share of a link's bandwidth that large messages reach
+  Topology topology = Topology::racks;
+  double switch_latency = 0;         // of each switch layer above the first, on the way up and down
+  double message_overhead = 0;       // fixed cost of one collective or message
+  double rack_oversubscription = 1;  // bandwidth inside a rack (or rail) over bandwidth out of it
+  double pod_oversubscription = 1;   // bandwidth inside a pod over bandwidth between pods
+  int64_t rack_uplinks = 0;          // equal links that flows are hashed to; 0: spread evenly
+  int64_t pod_uplinks = 0;
+  CollectiveAlgorithm collective_algorithm = CollectiveAlgorithm::automatic;
+  bool low_latency_protocols = true;  // NCCL's LL and LL128
+  // Measured times, in place of the model of links.
+  std::vector<TimedTransfer> all_reduce_times, all_gather_times, reduce_scatter_times, message_times;
+  double storage_bandwidth = 1e9;  // bytes/s at which a rank reads its batch
+  double storage_latency = 1e-3;
   double usd_per_gpu_hour = 0;
 
   bool operator==(const ClusterConfig&) const = default;
@@ -137,6 +184,7 @@ struct DataConfig {
   std::vector<std::string> held_out;  // names (without .txt) of documents kept for evaluation
   std::string tokenizer = "byte";
   bool document_mask = false;  // no attention across documents
+  bool prefetch = true;        // a batch is read while the step before it runs
 
   bool operator==(const DataConfig&) const = default;
 };
@@ -149,8 +197,20 @@ struct CheckpointConfig {
 
 struct SimulateConfig {
   bool jitter = true;
-  double op_jitter = 0.02;    // relative standard deviation of one op's time
-  double rank_jitter = 0.01;  // relative standard deviation of a rank's speed
+  double op_jitter = 0.02;         // relative standard deviation of one op's time
+  double rank_jitter = 0.01;       // relative standard deviation of a rank's speed
+  double tail_probability = 1e-6;  // that an op is a straggler
+  double tail_factor = 5;          // and takes so many times as long
+  double garbage_collection_seconds = 0;
+  int64_t garbage_collection_interval = 1000;  // steps
+  double retransmit_probability = 0;           // of a transfer between nodes
+  double retransmit_seconds = 0;
+  double throttled_nodes = 0;  // share of the nodes
+  double throttle_factor = 1;
+  double daily_heat = 0;             // kernels take up to 1 + this at the hottest hour
+  double hour = 15;                  // of the day
+  std::vector<SlowRank> slow;        // kernels
+  std::vector<SlowRank> slow_links;  // a rank's link out of its node
   int64_t seed = 1;
 
   bool operator==(const SimulateConfig&) const = default;
@@ -213,5 +273,7 @@ const char* to_string(GatheredInput);
 const char* to_string(Optimizer);
 const char* to_string(LearningRateSchedule);
 const char* to_string(NonFinite);
+const char* to_string(Topology);
+const char* to_string(CollectiveAlgorithm);
 
 }  // namespace lockstep::config

@@ -6,6 +6,7 @@
 
 #include "base/edit_distance.hpp"
 #include "config/names.hpp"
+#include "config/records.hpp"
 
 namespace lockstep::config {
 namespace {
@@ -26,6 +27,10 @@ struct Read {
   Value operator()(const double* field) const { return *field; }
   Value operator()(const bool* field) const { return *field; }
   Value operator()(const std::string* field) const { return *field; }
+  template <class Entry>
+  Value operator()(const std::vector<Entry>* field) const {
+    return read_records(rule.fields, *field);
+  }
   template <class Enum>
   Value operator()(const Enum* field) const {
     return std::string(names_of(*field).at(static_cast<size_t>(*field)));
@@ -53,6 +58,10 @@ struct Write {
     for (const auto& [form, stands_for] : rule.short_forms) {
       if (form == *word) *field = stands_for;
     }
+  }
+  template <class Entry>
+  void operator()(std::vector<Entry>* field) const {
+    write_records(rule.fields, value, *field);
   }
   template <class Enum>
   void operator()(Enum* field) const {
@@ -116,5 +125,7 @@ const char* to_string(GatheredInput value) { return names_of(value).at(static_ca
 const char* to_string(Optimizer value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(LearningRateSchedule value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(NonFinite value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(Topology value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(CollectiveAlgorithm value) { return names_of(value).at(static_cast<size_t>(value)); }
 
 }  // namespace lockstep::config

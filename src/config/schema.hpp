@@ -18,7 +18,17 @@ namespace lockstep::config {
 // Where a key's value is stored. Nothing (monostate) for a key that is known but not built yet.
 using Field = std::variant<std::monostate, int64_t*, double*, bool*, std::string*, std::vector<std::string>*,
                            Architecture*, ScheduleKind*, Dtype*, LayerSplit*, GradientScatter*,
-                           GatheredInput*, Optimizer*, LearningRateSchedule*, NonFinite*>;
+                           GatheredInput*, Optimizer*, LearningRateSchedule*, NonFinite*, Topology*,
+                           CollectiveAlgorithm*, Curve*, std::vector<TimedTransfer>*, std::vector<SlowRank>*>;
+
+// One number of a record: of an inline table in a list of them.
+struct RecordField {
+  std::string name;
+  double low = 0, high = 1e30;
+  bool above_low = false;  // low itself is refused
+  bool whole = false;
+  bool names_record = false;  // with the others that do, tells records apart; they ascend in these
+};
 
 enum class Need { optional, required, required_or_preset };
 
@@ -33,7 +43,8 @@ struct Rule {
   bool may_be_empty = false;            // "" is none
   // A list's short forms: a single string, and the list it stands for.
   std::vector<std::pair<std::string, std::vector<std::string>>> short_forms = {};
-  bool file_name = false;  // a string of letters, digits and -_. that can name a folder
+  bool file_name = false;                // a string of letters, digits and -_. that can name a folder
+  std::vector<RecordField> fields = {};  // of the records of a list
 };
 
 struct Key {

@@ -35,6 +35,20 @@ const Rule below_one = {.low = 0, .high = 0.999999};
 const Rule seed = {.low = 0, .high = 9007199254740992.0};
 const Rule steps = {.low = 0, .high = 1e12};
 
+Rule by_size(const char* size) {
+  return {.fields = {{.name = size, .above_low = true, .names_record = true},
+                     {.name = "efficiency", .low = 1e-6, .high = 1}}};
+}
+const RecordField timed_bytes = {.name = "bytes", .above_low = true, .names_record = true};
+const RecordField timed_seconds = {.name = "seconds", .high = 1e6, .above_low = true};
+const Rule timed_messages = {.fields = {timed_bytes, timed_seconds}};
+const Rule timed_collectives = {
+    .fields = {{.name = "ranks", .low = 2, .high = 1 << 20, .whole = true, .names_record = true},
+               timed_bytes,
+               timed_seconds}};
+const Rule slow_ranks = {.fields = {{.name = "rank", .high = 1 << 28, .whole = true, .names_record = true},
+                                    {.name = "factor", .high = 1e6, .above_low = true}}};
+
 std::vector<Key> model_keys() {
   return {
       KEY(model, preset,
@@ -65,7 +79,12 @@ std::vector<Key> cluster_keys() {
           {.words = preset_names(PresetKind::cluster),
            .later = {"a100-selene", "b200-nvl8", "gb200-nvl72"},
            .may_be_empty = true}),
-      KEY_NOT_BUILT(cluster, file, "Path of a cluster file that `calibrate` wrote."),
+      KEY(cluster, file,
+          "Path of a file with a [cluster] table, whose figures hold where no key says otherwise; \"\" is "
+          "none.",
+          optional, {.may_be_empty = true}),
+      KEY(cluster, device, "A known device, whose figures hold where no key says otherwise; \"\" is none.",
+          optional, {.words = preset_names(PresetKind::device), .may_be_empty = true}),
       KEY(cluster, gpus, "GPUs of the run, or worker processes on a local cluster: tp x cp x pp x dp.",
           required, gpu_count),
       KEY(cluster, max_gpus, "GPUs that the cluster has; 0 for no limit.", optional,
@@ -86,6 +105,29 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, memory_efficiency, "Share of the memory bandwidth that a memory-bound kernel reaches.",
           or_preset, share),
       KEY(cluster, launch_seconds, "Fixed cost of one kernel, seconds.", or_preset, seconds),
+      KEY(cluster, multiprocessors,
+          "Multiprocessors of one GPU, over which a matrix product's tiles are dealt in waves; 0 leaves "
+          "waves "
+          "out.",
+          optional, {.low = 0, .high = 1 << 16}),
+      KEY(cluster, gemm_curve,
+          "Share of the peak that a matrix product reaches, by its FLOPs; empty: gemm_efficiency for all.",
+          optional, by_size("flops")),
+      KEY(cluster, attention_curve,
+          "Share of the peak that fused attention reaches, by its FLOPs; empty: attention_efficiency for "
+          "all.",
+          optional, by_size("flops")),
+      KEY(cluster, memory_curve,
+          "Share of the memory bandwidth that a memory-bound kernel reaches, by its bytes; empty: "
+          "memory_efficiency for all.",
+          optional, by_size("bytes")),
+      KEY(cluster, communication_slowdown,
+          "How much longer, as a share, kernels take while the GPU communicates beside them.", optional,
+          {.low = 0, .high = 10}),
+      KEY(cluster, cores,
+          "Processor cores that the GPUs of a node share when they are worker processes; 0: each GPU is a "
+          "device.",
+          optional, {.low = 0, .high = 1 << 16}),
       KEY(cluster, nvlink_bandwidth, "Bandwidth inside a node, per GPU and direction, bytes/s.", or_preset,
           rate),
       KEY(cluster, nvlink_latency, "Latency of a message inside a node, seconds.", or_preset, seconds),
@@ -94,8 +136,40 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, nic_latency, "Latency of a message between nodes, seconds.", or_preset, seconds),
       KEY(cluster, network_efficiency, "Share of a link's bandwidth that large messages reach.", or_preset,
           share),
+      KEY(cluster, topology,
+          "What a first switch joins: the nodes of a rack (\"racks\"), or the GPUs of a pod that have the "
+          "same "
+          "place in their node (\"rails\").",
+          optional, {.words = {"racks", "rails"}}),
+      KEY(cluster, switch_latency, "Latency of each switch layer above the first, both ways, seconds.",
+          optional, seconds),
+      KEY(cluster, message_overhead, "Fixed cost of one collective or message, seconds.", optional, seconds),
+      KEY(cluster, rack_oversubscription, "Bandwidth below a first switch over bandwidth above it.", optional,
+          {.low = 1, .high = 1e6}),
       KEY(cluster, pod_oversubscription, "Bandwidth inside a pod over bandwidth between pods.", optional,
           {.low = 1, .high = 1e6}),
+      KEY(cluster, rack_uplinks,
+          "Equal links above a first switch, to which flows are hashed; 0 spreads them evenly.", optional,
+          {.low = 0, .high = 1 << 20}),
+      KEY(cluster, pod_uplinks, "Equal links above a pod, to which flows are hashed; 0 spreads them evenly.",
+          optional, {.low = 0, .high = 1 << 20}),
+      KEY(cluster, collective_algorithm,
+          "Algorithm of collectives; \"auto\" takes the fastest that NCCL has for the collective, its size "
+          "and "
+          "its ranks.",
+          optional, {.words = {"auto", "ring", "tree", "halving_doubling", "hierarchical", "direct"}}),
+      KEY(cluster, low_latency_protocols,
+          "Whether small collectives may go by NCCL's LL and LL128: less latency, less bandwidth.", optional),
+      KEY(cluster, all_reduce_times,
+          "Measured all-reduces, in place of the model of links; between sizes by interpolation.", optional,
+          timed_collectives),
+      KEY(cluster, all_gather_times, "Measured all-gathers, bytes of the gathered tensor.", optional,
+          timed_collectives),
+      KEY(cluster, reduce_scatter_times, "Measured reduce-scatters, bytes of the whole tensor.", optional,
+          timed_collectives),
+      KEY(cluster, message_times, "Measured messages between two ranks.", optional, timed_messages),
+      KEY(cluster, storage_bandwidth, "Bandwidth at which a rank reads its batch, bytes/s.", optional, rate),
+      KEY(cluster, storage_latency, "Latency of reading a batch, seconds.", optional, seconds),
       KEY(cluster, usd_per_gpu_hour, "Price of one GPU for an hour, US dollars.", optional, not_negative),
   };
 }
@@ -222,6 +296,7 @@ std::vector<Key> other_keys() {
           "not "
           "learnt.",
           optional),
+      KEY(data, prefetch, "Whether a batch is read while the step before it runs.", optional),
       KEY_NOT_BUILT(data, shards, "Token shards that `data prepare` wrote, in place of text."),
       KEY(data, tokenizer, "\"byte\": one token a byte; or a tokenizer file.", optional,
           {.words = {"byte"}, .others_later = true}),
@@ -231,6 +306,29 @@ std::vector<Key> other_keys() {
       KEY(simulate, jitter, "Whether ranks and ops vary in speed.", optional),
       KEY(simulate, op_jitter, "Relative standard deviation of one op's time.", optional, below_one),
       KEY(simulate, rank_jitter, "Relative standard deviation of a rank's speed.", optional, below_one),
+      KEY(simulate, tail_probability, "Probability that an op is a straggler.", optional, below_one),
+      KEY(simulate, tail_factor, "A straggling op takes so many times as long.", optional,
+          {.low = 1, .high = 1e6}),
+      KEY(simulate, garbage_collection_seconds,
+          "How long a rank's host stops for garbage collection, at a moment of its own; 0 never.", optional,
+          seconds),
+      KEY(simulate, garbage_collection_interval, "Steps between a rank's garbage collections.", optional,
+          {.low = 1, .high = 1e12}),
+      KEY(simulate, retransmit_probability, "Probability that a transfer between nodes loses a packet.",
+          optional, below_one),
+      KEY(simulate, retransmit_seconds, "What a lost packet costs.", optional, seconds),
+      KEY(simulate, throttled_nodes, "Share of the nodes that are too hot.", optional, {.low = 0, .high = 1}),
+      KEY(simulate, throttle_factor, "Kernels of a node that is too hot take so many times as long.",
+          optional, {.low = 1, .high = 1e6}),
+      KEY(simulate, daily_heat,
+          "How much longer, as a share, kernels take at three in the afternoon than at three at night.",
+          optional, {.low = 0, .high = 1}),
+      KEY(simulate, hour, "Hour of the day that is simulated.", optional, {.low = 0, .high = 24}),
+      KEY(simulate, slow,
+          "Ranks whose kernels take `factor` times as long, as [{ rank = 7312, factor = 1.3 }].", optional,
+          slow_ranks),
+      KEY(simulate, slow_links, "Ranks whose link out of the node is `factor` times slower.", optional,
+          slow_ranks),
       KEY(simulate, seed, "Seed of the jitter.", optional, seed),
   };
 }

@@ -23,10 +23,35 @@ struct ParserLost {};
 namespace lockstep::config {
 namespace {
 
+std::optional<double> number_of(const toml::node& node) {
+  if (node.is_integer()) return static_cast<double>(**node.as_integer());
+  if (node.is_floating_point()) return **node.as_floating_point();
+  return std::nullopt;
+}
+
+Value records_value(const toml::array& array) {
+  std::vector<std::pair<toml::source_position, std::pair<std::string, double>>> fields;
+  Records records;
+  for (const toml::node& item : array) {
+    fields.clear();
+    for (const auto& [key, node] : *item.as_table()) {
+      const std::optional<double> number = number_of(node);
+      if (!number) return OtherValue{"a list of tables that hold other things than numbers"};
+      fields.push_back({key.source().begin, {std::string(key.str()), *number}});
+    }
+    std::stable_sort(fields.begin(), fields.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first.line, a.first.column) < std::pair(b.first.line, b.first.column);
+    });
+    records.emplace_back();
+    for (const auto& [place, field] : fields) records.back().push_back(field);
+  }
+  return records;
+}
+
 Value list_value(const toml::array& array) {
   std::vector<std::string> words;
   for (const toml::node& item : array) {
-    if (!item.is_string()) return OtherValue{"a list of other things than strings"};
+    if (!item.is_string()) return OtherValue{"a list of other things than strings or tables"};
     words.push_back(**item.as_string());
   }
   return words;
@@ -43,7 +68,7 @@ Value value_of(const toml::node& node) {
     case toml::node_type::string:
       return **node.as_string();
     case toml::node_type::array:
-      if (node.is_array_of_tables()) return OtherValue{"a list of tables"};
+      if (node.is_array_of_tables()) return records_value(*node.as_array());
       return list_value(*node.as_array());
     case toml::node_type::table:
       return OtherValue{"a table"};

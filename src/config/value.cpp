@@ -42,6 +42,12 @@ std::string number(double value) {
   return text.substr(0, e + 1) + (negative ? "-" : "") + text.substr(digits);
 }
 
+// Records do not tell integers from other numbers.
+std::string record_number(double value) {
+  const bool whole = value == std::trunc(value) && std::fabs(value) < 1e7;
+  return whole ? fmt::format("{}", static_cast<int64_t>(value)) : number(value);
+}
+
 struct Literal {
   std::string operator()(int64_t value) const { return fmt::format("{}", value); }
   std::string operator()(double value) const { return number(value); }
@@ -56,6 +62,19 @@ struct Literal {
     }
     out += ']';
     return out;
+  }
+  std::string operator()(const Records& records) const {
+    std::string out = "[";
+    for (const Record& record : records) {
+      if (out.size() > 1) out += ", ";
+      out += "{ ";
+      for (size_t i = 0; i < record.size(); ++i) {
+        const auto& [name, value] = record[i];
+        out += (i > 0 ? ", " : "") + to_key(name) + " = " + record_number(value);
+      }
+      out += record.empty() ? "}" : " }";
+    }
+    return out + "]";
   }
 };
 

@@ -84,6 +84,76 @@ TEST(Load, TheRunFileOverridesAPresetAndAFlagTheRunFile) {
   EXPECT_EQ(flagged.run.name, "run-2");
 }
 
+// A file of its own in the test's folder.
+std::string cluster_file(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Load, AClusterFileStandsBetweenTheRunFileAndAPreset) {
+  const std::string file = cluster_file("lockstep-cluster.toml",
+                                        "[cluster]\nnic_bandwidth = 1e9\nmemory_bytes = 5e9\n"
+                                        "all_reduce_times = [{ ranks = 8, bytes = 1024, seconds = 1e-4 }]\n");
+  const std::string text =
+      "name = \"x\"\n[model]\npreset = \"llama3-8b\"\n[cluster]\npreset = \"h100-24k\"\ngpus = 1\n";
+  const Examined in_file = examine(text + "memory_bytes = 7e9\nfile = \"" + file + "\"\n");
+  EXPECT_EQ(to_string(in_file.problems), "");
+  EXPECT_EQ(in_file.run.cluster.nic_bandwidth, 1e9);
+  EXPECT_EQ(in_file.run.cluster.memory_bytes, 7e9) << "the run file's own key";
+  EXPECT_EQ(in_file.run.cluster.gpus_per_pod, 3072) << "the preset's";
+  const std::vector<TimedTransfer> timed = {{8, 1024, 1e-4}};
+  EXPECT_EQ(in_file.run.cluster.all_reduce_times, timed);
+  EXPECT_EQ(in_file.run.cluster.file, "") << "a resolved run file stands alone";
+
+  const Examined flag = examine_run_text(text + "memory_bytes = 7e9\n", "t.toml", {"cluster.file=" + file});
+  EXPECT_EQ(to_string(flag.problems), "");
+  EXPECT_EQ(flag.run.cluster.memory_bytes, 5e9) << "a file in a flag wins over the run file";
+}
+
+TEST(Load, AClusterFileHoldsFiguresOfAClusterOnly) {
+  const std::string file =
+      cluster_file("lockstep-odd.toml", "name = \"y\"\n[cluster]\npreset = \"local\"\nspeed = 3\n");
+  const auto problems = examine_tiny({"cluster.file=" + file}).problems;
+  ASSERT_EQ(problems.size(), 3u) << to_string(problems);
+  for (const Problem& problem : problems)
+    EXPECT_NE(problem.where.find("lockstep-odd.toml:"), std::string::npos);
+  const auto absent = examine_tiny({"cluster.file=/no/such/file.toml"}).problems;
+  ASSERT_EQ(absent.size(), 1u);
+  EXPECT_NE(to_string(absent).find("no such cluster file"), std::string::npos) << to_string(absent);
+}
+
+TEST(Load, ADeviceIsAPresetBelowTheCluster) {
+  const std::string text =
+      "name = \"x\"\n[model]\npreset = \"llama3-8b\"\n[cluster]\npreset = \"h100-24k\"\ngpus = 1\n";
+  EXPECT_EQ(examine(text).run.cluster.gpu, "H100-80G-SXM");
+  EXPECT_EQ(examine(text).run.cluster.device, "h100-80g");
+  EXPECT_EQ(examine(text + "peak_flops_bf16 = 5e14\n").run.cluster.peak_flops_bf16, 5e14);
+  const auto wrong = examine(text + "device = \"h100-81g\"\n").problems;
+  ASSERT_FALSE(wrong.empty());
+  EXPECT_EQ(wrong.front().fix, "\"h100-80g\"") << to_string(wrong);
+}
+
+TEST(Load, ListsOfTablesAreTakenAscendingEachOnce) {
+  const RunFile run =
+      examine_tiny({"simulate.slow=[{ rank = 3, factor = 1.3 }, { factor = 2, rank = 7 }]"}).run;
+  const std::vector<SlowRank> slow = {{3, 1.3}, {7, 2}};
+  EXPECT_EQ(run.simulate.slow, slow);
+  const auto fix = [](const std::string& list) {
+    const auto problems = examine_tiny({"simulate.slow=" + list}).problems;
+    return problems.size() == 1 ? problems.front().fix : to_string(problems);
+  };
+  EXPECT_EQ(fix("[{ rank = 7, factor = 2 }, { rank = 3, factor = 1.5 }]"),
+            "[{ rank = 3, factor = 1.5 }, { rank = 7, factor = 2 }]");
+  EXPECT_EQ(fix("[{ rank = 7, factor = 2 }, { rank = 7, factor = 3 }]"), "[{ rank = 7, factor = 2 }]");
+  EXPECT_EQ(fix("[{ rank = 7 }]"), "[]");
+  EXPECT_EQ(fix("[{ rank = 7, factor = 0 }]"), "[]");
+  EXPECT_EQ(fix("[{ rank = 1.5, factor = 2 }]"), "[]");
+  EXPECT_EQ(fix("[{ rank = 1, factor = 2, node = 3 }]"), "[]");
+  EXPECT_EQ(fix("[{ rank = 1, factor = \"2\" }]"), "[]");
+  EXPECT_EQ(fix("7"), "[]");
+}
+
 TEST(Load, OverridesAreTomlOrElseStrings) {
   EXPECT_EQ(examine_tiny({"parallel.schedule=gpipe"}).run.parallel.schedule, ScheduleKind::gpipe);
   EXPECT_EQ(examine_tiny({"parallel.schedule=\"1f1b\""}).run.parallel.schedule, ScheduleKind::one_f_one_b);

@@ -30,6 +30,33 @@ std::string drawn_text() {
 double drawn_share() { return static_cast<double>(drawn(1, 1 << 30)) / (1 << 30); }
 double drawn_positive() { return drawn_share() * std::pow(10.0, static_cast<double>(drawn(-12, 15))); }
 
+// Ascending in what names them, as their rules want it.
+void draw_records(RunFile& run) {
+  for (Curve* curve : {&run.cluster.gemm_curve, &run.cluster.attention_curve, &run.cluster.memory_curve}) {
+    for (int64_t i = drawn(0, 3); i > 0; --i) {
+      const double last = curve->empty() ? 0 : curve->back().at;
+      curve->push_back({1.5 * last + drawn_positive(), std::max(drawn_share(), 1e-6)});
+    }
+  }
+  for (auto* times :
+       {&run.cluster.all_reduce_times, &run.cluster.all_gather_times, &run.cluster.reduce_scatter_times}) {
+    for (int64_t i = drawn(0, 3); i > 0; --i) {
+      times->push_back({2 + static_cast<int64_t>(times->size() / 2),
+                        (times->size() % 2 == 0 ? 0 : 1.5 * times->back().bytes) + drawn_positive(),
+                        drawn_share()});
+    }
+  }
+  for (int64_t i = drawn(0, 2); i > 0; --i) {
+    auto& times = run.cluster.message_times;
+    times.push_back({2, (times.empty() ? 0 : 1.5 * times.back().bytes) + drawn_positive(), drawn_share()});
+  }
+  for (auto* slow : {&run.simulate.slow, &run.simulate.slow_links}) {
+    for (int64_t i = drawn(0, 3); i > 0; --i) {
+      slow->push_back({(slow->empty() ? 0 : slow->back().rank + 1) + drawn(0, 1000), drawn_share()});
+    }
+  }
+}
+
 // Draws values for every key of a table of floats and free integers, by their rules.
 void draw_free_keys(RunFile& run) {
   const std::vector<std::string> bound_elsewhere = {"cluster.gpus", "cluster.max_gpus",
@@ -135,6 +162,9 @@ RunFile drawn_run() {
   c.gpus_per_rack = c.gpus_per_node * drawn(1, 8);
   c.gpus_per_pod = c.gpus_per_rack * drawn(1, 8);
   c.gpu = drawn_text();
+  c.topology = static_cast<Topology>(drawn(0, 1));
+  c.collective_algorithm = static_cast<CollectiveAlgorithm>(drawn(0, 5));
+  draw_records(run);
   draw_training(run.train);
   if (drawn(0, 1) == 1) run.data.text = "/" + drawn_text() + "x";
   for (int64_t i = drawn(0, 3); i > 0; --i) run.data.held_out.push_back(std::to_string(i) + drawn_text());
@@ -171,6 +201,13 @@ TEST(Property, EqualitySeesEveryKey) {
     if (auto* const* optimizer = std::get_if<Optimizer*>(&field)) **optimizer = Optimizer::sgd;
     if (auto* const* rate = std::get_if<LearningRateSchedule*>(&field)) **rate = LearningRateSchedule::wsd;
     if (auto* const* policy = std::get_if<NonFinite*>(&field)) **policy = NonFinite::skip;
+    if (auto* const* topology = std::get_if<Topology*>(&field)) **topology = Topology::rails;
+    if (auto* const* algorithm = std::get_if<CollectiveAlgorithm*>(&field))
+      **algorithm = CollectiveAlgorithm::tree;
+    if (auto* const* curve = std::get_if<Curve*>(&field)) (*curve)->push_back({1e9, 0.5});
+    if (auto* const* times = std::get_if<std::vector<TimedTransfer>*>(&field))
+      (*times)->push_back({2, 64, 1});
+    if (auto* const* slow = std::get_if<std::vector<SlowRank>*>(&field)) (*slow)->push_back({7, 1.3});
     const bool one_value_only = std::holds_alternative<Architecture*>(field) || !key.is_built();
     EXPECT_EQ(other == run, one_value_only) << key.path();
     EXPECT_EQ(to_toml(other) == to_toml(run), one_value_only) << key.path();
@@ -189,10 +226,12 @@ std::string drawn_literal() {
     case 1:
       return to_literal(drawn_positive() * (drawn(0, 1) == 0 ? -1 : 1));
     case 2:
-      return *rc::gen::element<std::string>("true", "nan", "inf", "-inf", "1979-05-27", "[1, 2]", "{a = 1}",
-                                            "[]", "\"\"", "\"12\"", "yes", "1f1b", "interleaved",
-                                            "[\"norm\", \"x\"]", "[\"full\"]", "\"norm\"", "llama3-70b",
-                                            "h100-24k", "\"2.5\"");
+      return *rc::gen::element<std::string>(
+          "true", "nan", "inf", "-inf", "1979-05-27", "[1, 2]", "{a = 1}", "[]", "\"\"", "\"12\"", "yes",
+          "1f1b", "interleaved", "[\"norm\", \"x\"]", "[\"full\"]", "\"norm\"", "llama3-70b", "h100-24k",
+          "\"2.5\"", "[{ rank = 7, factor = 1.3 }]",
+          "[{ flops = 3, efficiency = 0.5 }, { flops = 2, efficiency = 9 }]",
+          "[{ bytes = 8, seconds = 1 }, { bytes = 8, seconds = 2 }]");
     case 3:
       return to_literal(drawn_text());
     default:

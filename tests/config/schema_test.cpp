@@ -27,6 +27,14 @@ TEST(Schema, HasEveryKeyOfTheInterface) {
                            "model.tie_embeddings",
                            "cluster.preset",
                            "cluster.file",
+                           "cluster.device",
+                           "cluster.topology",
+                           "cluster.gemm_curve",
+                           "cluster.collective_algorithm",
+                           "cluster.rack_uplinks",
+                           "data.prefetch",
+                           "simulate.slow",
+                           "simulate.slow_links",
                            "cluster.gpus",
                            "parallel.tp",
                            "parallel.cp",
@@ -139,7 +147,7 @@ TEST(Schema, TheDocumentationShowsTheKeysAsTheyAre) {
 }
 
 TEST(Presets, EachGivesEveryFigureOfItsTable) {
-  for (const PresetKind kind : {PresetKind::model, PresetKind::cluster}) {
+  for (const PresetKind kind : {PresetKind::model, PresetKind::cluster, PresetKind::device}) {
     const std::string table = kind == PresetKind::model ? "model" : "cluster";
     EXPECT_FALSE(preset_names(kind).empty());
     for (const std::string& name : preset_names(kind)) {
@@ -150,7 +158,13 @@ TEST(Presets, EachGivesEveryFigureOfItsTable) {
         EXPECT_EQ(entry.table, table) << name;
         EXPECT_EQ(check_value(*key, entry.value).rule, "") << name << ": " << entry.path();
         given.insert(entry.path());
+        if (entry.path() != "cluster.device") continue;
+        for (const Entry& of_device :
+             preset_entries(PresetKind::device, std::get<std::string>(entry.value))) {
+          given.insert(of_device.path());
+        }
       }
+      if (kind == PresetKind::device) continue;  // the cluster around it has the rest
       for (const Key& key : schema()) {
         if (key.table != table || key.need != Need::required_or_preset) continue;
         EXPECT_EQ(given.count(key.path()), 1u) << name << " lacks " << key.path();
