@@ -26,9 +26,10 @@ struct Step {
 };
 
 // The buffer of every rank is cut into `chunks` nearly equal chunks. At the start each rank holds its own
-// contribution in all of them; for all_gather only in chunk r of rank r, for broadcast only on rank 0.
-// At the end: all_reduce, every chunk on every rank is the sum of all; reduce_scatter, chunk r on rank r is;
-// all_gather, every rank holds every chunk; broadcast, every rank holds what rank 0 had.
+// contribution in all of them; for all_gather only in its own chunks, for broadcast only on rank 0. At the
+// end: all_reduce, every chunk on every rank is the sum of all; reduce_scatter, each rank's own chunks are;
+// all_gather, every rank holds every chunk; broadcast, every rank holds what rank 0 had. A rank's own chunks
+// are its equal share of the list in the ranks' order: chunk r alone where there are as many as ranks.
 struct StepList {
   Collective collective;
   std::string algorithm;
@@ -37,12 +38,21 @@ struct StepList {
 };
 
 // Every builder takes any number of ranks from 1 (one rank: no steps) unless it says otherwise; UsageError
-// else.
+// else. `ranks_per_node` must divide the ranks; ranks are numbered node after node.
 
 // Neighbour to neighbour, chunk by chunk: bandwidth-optimal, N-1 rounds a phase. Patarasu and Yuan,
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009. all_reduce,
-// all_gather, reduce_scatter.
-StepList ring(Collective collective, int ranks);
+// all_gather, reduce_scatter. With several ranks in each of several nodes it is as many rings (NCCL's
+// channels), each with its part of every rank's chunk; see ring_order.
+StepList ring(Collective collective, int ranks, int ranks_per_node = 1);
+
+// The ranks in the order of ring `channel` of ring_channels(). Every ring goes through all ranks of a node,
+// but enters and leaves each node at other ranks than the other rings do, so that all NICs of a node carry
+// the same traffic; it leaves where it enters the next node, so that with an even number of nodes all hops
+// between nodes join ranks of the same place (NCCL alternates so with NCCL_CROSS_NIC = 2:
+// src/graph/connect.cc).
+int ring_channels(int ranks, int ranks_per_node);
+std::vector<int> ring_order(int ranks, int ranks_per_node, int channel);
 
 // Everyone sends straight to whom it concerns, one round a phase. All four.
 StepList direct(Collective collective, int ranks);
@@ -52,9 +62,24 @@ StepList direct(Collective collective, int ranks);
 // all_reduce.
 StepList halving_doubling(Collective collective, int ranks);
 
-// By name: "ring", "direct", "halving_doubling".
-StepList build(Collective collective, std::string_view algorithm, int ranks);
-std::vector<std::string> algorithms_for(Collective collective, int ranks);
+// Sums go up a tree and come down again, half of the buffer in each of two trees in which no rank is inner
+// node twice: log N rounds, and the ring's bytes once pieces follow one another. Sanders, Speck, Traff,
+// "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35(12), 2009.
+// The trees are NCCL's (collective/trees.hpp): over nodes, a chain of a node's ranks at each; `pieces` pieces
+// of each tree's share of the buffer follow one another. all_reduce.
+StepList tree(Collective collective, int ranks, int ranks_per_node = 1, int pieces = 1);
+
+// Inside each node a ring reduces and scatters; then the ranks of the same place in their nodes (a rail) go
+// round a ring, all rails at once; then a ring inside each node gathers. NVLink carries what NICs need not.
+// Cho, Finkler, Serrano, Kung, Hunter, "BlueConnect: Decomposing all-reduce for deep learning on
+// heterogeneous network hierarchy", MLSys 2019. all_reduce, all_gather, reduce_scatter.
+StepList hierarchical(Collective collective, int ranks, int ranks_per_node);
+
+// By name: "ring", "direct", "halving_doubling", "tree", "hierarchical".
+StepList build(Collective collective, std::string_view algorithm, int ranks, int ranks_per_node = 1,
+               int pieces = 1);
+// "hierarchical" is only there where nodes have several ranks.
+std::vector<std::string> algorithms_for(Collective collective, int ranks, int ranks_per_node = 1);
 
 int rounds(const StepList& list);
 // What `rank` sends or receives in all, as a fraction of the buffer (chunks taken as equal).

@@ -18,11 +18,14 @@ using Contributions = std::multiset<int>;       // ranks whose data a value sums
 using Value = std::optional<Contributions>;     // nothing: the rank does not hold the chunk
 using State = std::vector<std::vector<Value>>;  // [rank][chunk]
 
+// Whether `chunk` is one of `rank`'s own: its equal share of the list.
+bool owns(const StepList& list, int rank, int chunk) { return chunk / (list.chunks / list.ranks) == rank; }
+
 State start_of(const StepList& list) {
   State state(static_cast<size_t>(list.ranks), std::vector<Value>(static_cast<size_t>(list.chunks)));
   for (int r = 0; r < list.ranks; ++r)
     for (int c = 0; c < list.chunks; ++c) {
-      const bool has = list.collective == Collective::all_gather  ? c == r
+      const bool has = list.collective == Collective::all_gather  ? owns(list, r, c)
                        : list.collective == Collective::broadcast ? r == 0
                                                                   : true;
       if (has) state[static_cast<size_t>(r)][static_cast<size_t>(c)] = Contributions{r};
@@ -85,13 +88,13 @@ void expect_proved(const StepList& list) {
           EXPECT_EQ(value, all);
           break;
         case Collective::all_gather:
-          EXPECT_EQ(value, Contributions{c});
+          EXPECT_EQ(value, Contributions{c / (list.chunks / list.ranks)});
           break;
         case Collective::broadcast:
           EXPECT_EQ(value, Contributions{0});
           break;
         case Collective::reduce_scatter:
-          if (r == c) {
+          if (owns(list, r, c)) {
             EXPECT_EQ(value, all);
           }
       }
@@ -109,8 +112,26 @@ TEST(Steps, EveryAlgorithmIsProvedBySymbolicExecution) {
         expect_proved(build(collective, algorithm, ranks));
         ++proved;
       }
-  EXPECT_EQ(proved, 33 * 7 + 6);  // ring 3, direct 4; halving_doubling at 1 2 4 8 16 32
+  EXPECT_EQ(proved, 33 * 8 + 6);  // ring 3, direct 4, tree 1; halving_doubling at 1 2 4 8 16 32
   expect_proved(halving_doubling(Collective::all_reduce, 128));
+}
+
+TEST(Steps, EveryAlgorithmIsProvedOnNodesOfSeveralRanks) {
+  int proved = 0;
+  for (const auto& [per_node, most_nodes] :
+       {std::pair(2, 5), std::pair(3, 4), std::pair(4, 3), std::pair(8, 2)})
+    for (int nodes = 1; nodes <= most_nodes; ++nodes)
+      for (const Collective collective : all_collectives)
+        for (const std::string& algorithm : algorithms_for(collective, nodes * per_node, per_node)) {
+          expect_proved(build(collective, algorithm, nodes * per_node, per_node));
+          ++proved;
+        }
+  EXPECT_EQ(proved, 14 * 11 + 7);  // hierarchical 3 more; halving_doubling at 2 4 8, 4 8 and 8 16
+  for (const int pieces : {2, 3, 9})
+    for (const int nodes : {2, 3, 6}) {
+      expect_proved(tree(Collective::all_reduce, nodes, 1, pieces));
+      expect_proved(tree(Collective::all_reduce, nodes * 4, 4, pieces));
+    }
 }
 
 bool all_reduced(const StepList& list) {
