@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cluster/kernel_tiles.hpp"
+
 namespace lockstep::cluster {
 
 namespace {
@@ -18,39 +20,44 @@ double peak_of(const config::ClusterConfig& cluster, config::Dtype dtype) {
   return 0;
 }
 
-double filled(int64_t size, int64_t tile) {
-  const int64_t padded = (size + tile - 1) / tile * tile;
-  return static_cast<double>(size) / static_cast<double>(padded);
-}
+// Slices of k that are tried: 1, 2, 4, ... CUTLASS takes any number of them, and its stream-K parts of a tile
+// too (Osama et al., "Stream-K", arXiv:2301.03598).
+constexpr int64_t most_slices = 16;
 
 }  // namespace
 
-double product_shape_efficiency(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t tile = 128;
-  constexpr double fill = 64;
-  const double depth = static_cast<double>(k);
-  return filled(m, tile) * filled(n, tile) * depth / (depth + fill);
-}
-
 Hardware::Hardware(const config::ClusterConfig& cluster, config::Dtype dtype)
     : peak_(peak_of(cluster, dtype)),
-      product_rate_(peak_ * cluster.gemm_efficiency),
-      attention_rate_(peak_ * cluster.attention_efficiency),
-      memory_rate_(cluster.memory_bandwidth * cluster.memory_efficiency),
-      launch_(cluster.launch_seconds) {}
+      products_(peak_, cluster.gemm_efficiency, cluster.gemm_curve),
+      attention_(peak_, cluster.attention_efficiency, cluster.attention_curve),
+      memory_(cluster.memory_bandwidth, cluster.memory_efficiency, cluster.memory_curve),
+      launch_(cluster.launch_seconds),
+      multiprocessors_(cluster.multiprocessors),
+      products_measured_whole_(cluster.multiprocessors == 0 && !cluster.gemm_curve.empty()) {}
 
-double Hardware::roofline(double flops, double rate, double bytes) const {
-  return std::max(flops / rate, bytes / memory_rate_) + launch_;
+double Hardware::split_product_seconds(double bytes, int64_t m, int64_t n, int64_t k, int64_t slices) const {
+  const double work = tiled_product_flops(m, n, k, slices, multiprocessors_);
+  const double partial_sums = memory_.seconds(partial_sum_bytes(m, n, slices));
+  return std::max(products_.seconds(work), memory_.seconds(bytes)) + partial_sums;
 }
 
-double Hardware::product_seconds(double flops, double bytes, int64_t m, int64_t n, int64_t k) const {
-  return roofline(flops, product_rate_ * product_shape_efficiency(m, n, k), bytes);
+double Hardware::product_seconds(double bytes, int64_t m, int64_t n, int64_t k) const {
+  if (products_measured_whole_) {
+    const double flops = 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    return std::max(products_.seconds(flops), memory_.seconds(bytes)) + launch_;
+  }
+  double fastest = split_product_seconds(bytes, m, n, k, 1);
+  // Without waves a split only adds work.
+  for (int64_t slices = 2; multiprocessors_ > 0 && slices <= most_slices; slices *= 2) {
+    fastest = std::min(fastest, split_product_seconds(bytes, m, n, k, slices));
+  }
+  return fastest + launch_;
 }
 
 double Hardware::attention_seconds(double flops, double bytes) const {
-  return roofline(flops, attention_rate_, bytes);
+  return std::max(attention_.seconds(flops), memory_.seconds(bytes)) + launch_;
 }
 
-double Hardware::memory_seconds(double bytes) const { return bytes / memory_rate_ + launch_; }
+double Hardware::memory_seconds(double bytes) const { return memory_.seconds(bytes) + launch_; }
 
 }  // namespace lockstep::cluster

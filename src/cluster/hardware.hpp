@@ -3,25 +3,22 @@
 // Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009: a kernel is bound by arithmetic or by memory
 // traffic, whichever takes longer; its launch comes on top:
 //
-//   seconds = max(flops / (peak x efficiency x shape), bytes / (memory bandwidth x memory_efficiency)) +
-//   launch
+//   seconds = max(work / (peak x efficiency), bytes / (memory bandwidth x memory efficiency)) + launch
 //
-// `shape` is what a matrix product loses to its own size (see product_shape_efficiency). Nothing here knows
-// the program: callers give FLOPs, bytes and sizes.
+// Efficiencies are the cluster's curves by FLOPs or bytes, or its constants (kernel_curve.hpp). The work of a
+// matrix product is more than its FLOPs, by what tiles and waves leave empty (kernel_tiles.hpp); the curve is
+// read at that work, so it says what products reach that fill their tiles and waves. Nothing here knows the
+// program: callers give FLOPs, bytes and sizes.
+//
+// More peak, bandwidth or efficiency never makes a kernel longer, more FLOPs, bytes or size never shorter.
 #pragma once
 
 #include <cstdint>
 
+#include "cluster/kernel_curve.hpp"
 #include "config/run_file.hpp"
 
 namespace lockstep::cluster {
-
-// Share of the large product's speed that [m, k] x [k, n] reaches, in (0, 1]. A product is computed in output
-// tiles of 128 x 128 (CUTLASS's usual tile for tensor cores): a tile that is partly empty costs as much as a
-// full one (tile quantisation; NVIDIA, "Matrix Multiplication Background User's Guide"), and each tile pays
-// for filling and draining its pipeline as much as 64 steps along k. How tiles fill the last wave over a
-// device's multiprocessors is left to the device's curve, which the cluster file does not have.
-double product_shape_efficiency(int64_t m, int64_t n, int64_t k);
 
 class Hardware {
  public:
@@ -30,18 +27,28 @@ class Hardware {
 
   double peak_flops() const { return peak_; }  // FLOP/s, dense, of the compute dtype
 
-  double product_seconds(double flops, double bytes, int64_t m, int64_t n, int64_t k) const;
+  // Of [m, k] x [k, n], sizes at least 1, whose operands and result have `bytes`. With multiprocessors, k is
+  // cut into the number of slices that is fastest. A cluster with a gemm_curve and multiprocessors = 0 was
+  // measured whole (a CPU's, by `calibrate`): there the curve at 2 m n k stands alone, without losses of
+  // tiles or depth, which it contains.
+  double product_seconds(double bytes, int64_t m, int64_t n, int64_t k) const;
+
+  // Fused attention, forward or backward: `flops` are those that a causal mask leaves (model::Op counts half
+  // of the square), so nothing is halved here. What is lost to blocks on the diagonal, to waves and to the
+  // softmax is part of the curve.
   double attention_seconds(double flops, double bytes) const;
+
+  // Bound by memory traffic alone.
   double memory_seconds(double bytes) const;
 
  private:
-  double roofline(double flops, double rate, double bytes) const;
+  double split_product_seconds(double bytes, int64_t m, int64_t n, int64_t k, int64_t slices) const;
 
   double peak_;
-  double product_rate_;
-  double attention_rate_;
-  double memory_rate_;
+  KernelCurve products_, attention_, memory_;
   double launch_;
+  int64_t multiprocessors_;
+  bool products_measured_whole_;
 };
 
 }  // namespace lockstep::cluster

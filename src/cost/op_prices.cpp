@@ -11,7 +11,7 @@ double OpPrices::kernel_seconds(const model::Op& op) const {
   const double bytes = static_cast<double>(op.bytes);
   switch (op.kind) {
     case model::OpKind::gemm:
-      return hardware_.product_seconds(op.flops, bytes, op.m, op.n, op.k);
+      return hardware_.product_seconds(bytes, op.m, op.n, op.k);
     case model::OpKind::attention:
       return hardware_.attention_seconds(op.flops, bytes);
     case model::OpKind::memory:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/layer_program.hpp"
 #include "parallel/sample_run.hpp"
 
 namespace lockstep::cost {
@@ -28,9 +29,43 @@ TEST(OpPrices, EachKindOfKernel) {
   EXPECT_NEAR(seconds(model::OpKind::memory, 0, 1000000), 1e-6 + 1e-6, 1e-15);
   EXPECT_NEAR(seconds(model::OpKind::host, 0, 1000000), 1e-6 + 1e-6, 1e-15);
   EXPECT_NEAR(seconds(model::OpKind::attention, 250e12, 8), 1 + 1e-6, 1e-12);
-  // Depth 64 reaches half of the large product's speed.
-  EXPECT_NEAR(seconds(model::OpKind::gemm, 250e12, 8), 1 + 1e-6, 1e-12);
+  // [1280, 64] x [64, 1280]: full tiles of 256 x 128, as long to fill as to run. The sizes count.
+  const double work = 2 * 2.0 * 1280 * 1280 * 64;
+  EXPECT_NEAR(seconds(model::OpKind::gemm, 1, 8), work / 500e12 + 1e-6, 1e-15);
   EXPECT_THROW(seconds(model::OpKind::send, 0, 8), std::invalid_argument);
+}
+
+// The program's attention counts what a causal mask leaves, and its price halves nothing more: the scores and
+// the weighted sum are two products in which query i meets i + 1 keys, 2 FLOPs a number.
+TEST(OpPrices, CausalAttentionCountsHalfOnce) {
+  config::RunFile run = round_numbers();
+  run.train.sequence = 4096;
+  const OpPrices prices(run);
+  const model::LayerProgram program{model::shard_shape(run), {}};
+  double flops = 0;
+  for (int64_t i = 0; i < 4096; ++i) flops += 2 * 2.0 * static_cast<double>((i + 1) * run.model.hidden);
+  int found = 0;
+  for (const model::Op& op : program.layer_forward()) {
+    if (op.kind != model::OpKind::attention) continue;
+    ++found;
+    EXPECT_NEAR((prices.kernel_seconds(op) - 1e-6) / (flops / 250e12), 1, 1e-3);
+  }
+  EXPECT_EQ(found, 1);
+}
+
+// What the program states as FLOPs of a product is what its sizes say.
+TEST(OpPrices, NoProductBeatsItsFlopsAtTheEfficiency) {
+  const config::RunFile run = tests::llama3_405b();
+  config::RunFile priced = run;
+  priced.cluster = round_numbers().cluster;
+  const OpPrices prices(priced);
+  const model::LayerProgram program{model::shard_shape(run), {}};
+  for (const model::Op& op : program.layer_forward()) {
+    if (op.kind != model::OpKind::gemm) continue;
+    const double least = op.flops / 500e12;
+    EXPECT_GT(prices.kernel_seconds(op), least) << op.name;
+    EXPECT_LT(prices.kernel_seconds(op), 1.1 * least) << op.name;  // large and in full tiles
+  }
 }
 
 }  // namespace
