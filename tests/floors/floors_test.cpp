@@ -22,13 +22,13 @@ constexpr size_t most_lines = 400;
 
 // A file includes only from its own folder and from floors below it.
 const std::map<std::string, int> floors = {
-    {"base", 1},                                                         //
-    {"config", 2},   {"observe", 2},                                     //
-    {"model", 3},    {"cluster", 3},    {"collective", 3},               //
-    {"parallel", 4}, {"cost", 4},                                        //
-    {"plan", 5},     {"sim", 5},        {"comm", 5},       {"data", 5},  //
-    {"nn", 6},       {"resilience", 6},                                  //
-    {"train", 7},    {"serve", 7},                                       //
+    {"base", 1},                                                            //
+    {"config", 2},   {"observe", 2},                                        //
+    {"model", 3},    {"cluster", 3}, {"collective", 3},                     //
+    {"parallel", 4},                                                        //
+    {"cost", 5},     {"comm", 5},    {"data", 5},                           //
+    {"plan", 6},     {"sim", 6},     {"nn", 6},         {"resilience", 6},  //
+    {"train", 7},    {"serve", 7},                                          //
     {"cli", 8},      {"worker", 8},
 };
 const std::set<std::string> torch_rooms = {"nn", "train", "worker"};

@@ -1,0 +1,73 @@
+// The links of a modelled cluster, and which of them the way from one rank to another passes.
+//
+// Rank r runs on GPU r; GPUs are numbered node after node, nodes rack after rack, racks pod after pod. Every
+// GPU has an NVLink port into its node's switch and a NIC of its own (as H100 servers do). NICs hang on first
+// switches: one a rack, or with cluster.topology = "rails" one for each place in a node in every pod. Above
+// them a pod has a layer that joins its first switches, and above the pods another one joins those. What
+// leaves a first switch shares the bandwidth below it / rack_oversubscription; what leaves a pod that /
+// pod_oversubscription (Llama 3, arXiv:2407.21783, section 3.3.1: 1:7 above pods of 3,072 GPUs). Every link
+// carries both directions at once; network_efficiency is what of its bandwidth data gets. First switches and
+// pods have all GPUs that they can hold, whether the run uses them or not.
+//
+// With rack_uplinks or pod_uplinks = K the way up is K equal links, and each pair of ranks is hashed to one
+// of them, as equal-cost multipath routing does (RFC 2992): two pairs may meet on one link while others idle.
+// With 0 traffic is spread evenly.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cluster/max_min.hpp"
+#include "config/run_file.hpp"
+
+namespace lockstep::cluster {
+
+// What a message passes on its way, for its latency.
+struct Way {
+  bool nvlink = false;
+  bool nic = false;
+  int layers = 0;  // switch layers above the first
+};
+
+class Fabric {
+ public:
+  // `cluster` has passed config's rules. The links of `slow_links`' ranks out of their nodes are slower by
+  // the factor, both ways; ranks beyond `ranks` are ignored. `seed`: of the hash. Throws invalid_argument
+  // when the sizes of node, rack or pod are missing.
+  Fabric(const config::ClusterConfig& cluster, int ranks, const std::vector<config::SlowRank>& slow_links,
+         uint64_t seed);
+
+  int ranks() const { return static_cast<int>(places_.size()); }
+  int node(int rank) const { return places_[static_cast<size_t>(rank)].node; }
+  // Capacity of every link, bytes/s.
+  const std::vector<double>& capacities() const { return capacities_; }
+
+  Way way(int from, int to) const;
+  // Adds `weight` flows from `from` to `to`. From a rank to itself: without links. Links that can never fill
+  // up before a NIC does are left out.
+  Way add(FlowSet& flows, int from, int to, int weight = 1) const;
+
+ private:
+  struct Place {
+    int node = 0;
+    int first_switch = 0;
+    int pod = 0;
+  };
+  // Links up and down of all switches of a layer, one after another.
+  struct Layer {
+    int up = 0, down = 0;  // the first link
+    int uplinks = 1;       // of a switch
+    bool matters = false;  // whether it can be crowded
+    int hashed(uint32_t hash) const { return static_cast<int>(hash % static_cast<uint32_t>(uplinks)); }
+  };
+  Layer add_layer(int switches, int64_t uplinks, double bandwidth, bool can_fill);
+  void place_ranks(const config::ClusterConfig& cluster, int ranks);
+
+  std::vector<Place> places_;
+  std::vector<double> capacities_;
+  int nic_ = 0;  // the first NIC's link out; in follows after all of them, as with NVLink from 0 on
+  Layer first_, pods_;
+  uint64_t seed_;
+};
+
+}  // namespace lockstep::cluster

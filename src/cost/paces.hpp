@@ -1,0 +1,105 @@
+// How fast algorithms go when all groups of an axis use them at once: latencies by hops, and seconds a byte
+// from the links that their flows share.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cluster/fabric.hpp"
+#include "collective/patterns.hpp"
+#include "cost/axis_groups.hpp"
+#include "cost/protocols.hpp"
+#include "parallel/mesh.hpp"
+
+namespace lockstep::cost {
+
+// Means of hops may be fractions.
+struct Hops {
+  double nvlink = 0;
+  double nic = 0;
+  double layers = 0;  // switch layers above the first
+  bool operator==(const Hops&) const = default;
+};
+
+// One group's, or one message's.
+struct Pace {
+  Hops ways;                    // of all rounds of the algorithm when it has one piece
+  Hops piece;                   // of each further piece
+  double seconds_per_byte = 0;  // of the op's bytes, in Simple, per `fill` rounds
+  int fill = 1;                 // rounds that the first piece of a tree needs; 1 for anything else
+  bool operator==(const Pace&) const = default;
+};
+
+struct Paces {
+  std::vector<Pace> kinds;   // those that there are, few
+  std::vector<int> kind_of;  // by rank
+  size_t longest_phase = 0;  // of an algorithm with several, by its bytes
+};
+
+// What moves: an algorithm in all groups of an axis, or with `algorithm` = "message" a message from every
+// rank to the one `shift` stages further.
+struct Movement {
+  model::Axis axis = model::Axis::pp;
+  std::string algorithm = "message";
+  int shift = 0;
+  auto operator<=>(const Movement&) const = default;
+};
+
+class PaceSolver {
+ public:
+  PaceSolver(const config::ClusterConfig& cluster, const parallel::Mesh& mesh, cluster::Fabric fabric);
+
+  // Of an all-gather or reduce-scatter, which have the same rounds the other way round; "tree" and
+  // "halving_doubling" are all-reduces. All other all-reduces are both, one after the other.
+  const Paces& paces(const Movement& movement);
+  // While the other one moves too, in its longest phase.
+  const Paces& paces_beside(const Movement& movement, const Movement& other);
+
+  // Latency of so many hops. `tree`: of a tree's, else of a ring's.
+  double latency(const Hops& hops, const Protocol& protocol, bool tree) const;
+  const AxisGroups& groups(model::Axis axis);
+
+ private:
+  struct Phase {
+    std::vector<collective::PatternFlow> flows;  // between members of a group
+    int rounds = 1;
+    double share = 0;       // of the buffer, that each flow carries in a round
+    bool one_each = false;  // a pair of ranks is one flow, whatever it carries
+    bool ring = false;
+  };
+  struct Shape {
+    std::vector<Phase> phases;
+    int tree_height = 0;
+    int ranks_per_node = 1;
+  };
+  // Flows of one phase of a movement, group after group.
+  struct Loaded {
+    std::vector<size_t> ends;          // by group (or rank)
+    std::vector<cluster::Way> ways;    // by flow
+    std::vector<const Shape*> shapes;  // by group
+  };
+
+  const Shape& shape(const std::string& algorithm, int ranks, int ranks_per_node);
+  size_t phase_count(const Movement& movement);
+  void load(const Movement& movement, size_t phase, Loaded& loaded);
+  void load_messages(int shift, Loaded& loaded);
+  Paces solve(const Movement& movement, const Movement* other);
+  void add_phase(const Loaded& loaded, size_t phase, std::vector<Pace>& paces,
+                 const std::vector<double>& rates);
+  Hops slowest(const Loaded& loaded, size_t begin, size_t end) const;
+
+  double nvlink_latency_, nic_latency_, switch_latency_;
+  parallel::Mesh mesh_;
+  cluster::Fabric fabric_;
+  cluster::MaxMin max_min_;
+  cluster::FlowSet flows_;
+  Loaded loaded_, beside_;
+  std::map<model::Axis, AxisGroups> groups_;
+  std::map<std::tuple<std::string, int, int>, Shape> shapes_;
+  std::map<Movement, Paces> alone_;
+  std::map<std::pair<Movement, Movement>, Paces> beside_paces_;
+};
+
+}  // namespace lockstep::cost
