@@ -76,9 +76,7 @@ std::vector<Key> cluster_keys() {
   return {
       KEY(cluster, preset,
           "A known cluster whose figures hold where no key beside it says otherwise; \"\" is none.", optional,
-          {.words = preset_names(PresetKind::cluster),
-           .later = {"a100-selene", "b200-nvl8", "gb200-nvl72"},
-           .may_be_empty = true}),
+          {.words = preset_names(PresetKind::cluster), .may_be_empty = true}),
       KEY(cluster, file,
           "Path of a file with a [cluster] table, whose figures hold where no key says otherwise; \"\" is "
           "none.",

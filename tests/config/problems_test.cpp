@@ -257,8 +257,7 @@ TEST(Problems, TheWholeParallelismIsTaken) {
 
 TEST(Problems, WhatIsKnownButNotBuiltIsSaidToBe) {
   for (const char* flag :
-       {"model.architecture=gpt", "model.hf=config.json", "cluster.preset=a100-selene",
-        "cluster.preset=b200-nvl8", "cluster.preset=gb200-nvl72", "parallel.rank_order=dp-tp-cp-pp",
+       {"model.architecture=gpt", "model.hf=config.json", "parallel.rank_order=dp-tp-cp-pp",
         "data.tokenizer=bpe.json", "data.shards=shards/", "checkpoint.interval=10",
         "checkpoint.interval=auto", "resilience.x=1", "campaign.x=1", "power.x=1", "diloco.x=1", "wan.x=1"}) {
     const std::string text = to_string(examine_tiny({flag}).problems);
