@@ -1,7 +1,6 @@
 #include "cluster/fabric.hpp"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "base/philox.hpp"
@@ -16,7 +15,7 @@ int size_of(int64_t count) { return static_cast<int>(std::max<int64_t>(count, 1)
 
 Fabric::Fabric(const config::ClusterConfig& cluster, int ranks,
                const std::vector<config::SlowRank>& slow_links, uint64_t seed)
-    : seed_(seed) {
+    : seed_(seed), even_(cluster.rack_uplinks == 0 && cluster.pod_uplinks == 0) {
   if (cluster.gpus_per_node < 1 || cluster.gpus_per_rack < 1 || cluster.gpus_per_pod < 1) {
     throw std::invalid_argument("a network needs the sizes of a node, a rack and a pod");
   }
@@ -31,6 +30,7 @@ Fabric::Fabric(const config::ClusterConfig& cluster, int ranks,
     const size_t out = 2 * n + static_cast<size_t>(slow.rank);
     capacities_[out] /= slow.factor;
     capacities_[out + n] /= slow.factor;
+    even_ = false;
   }
   const bool rails = cluster.topology == config::Topology::rails;
   const int64_t below_first = rails ? cluster.gpus_per_pod / cluster.gpus_per_node : cluster.gpus_per_rack;
@@ -72,45 +72,23 @@ Fabric::Layer Fabric::add_layer(int switches, int64_t uplinks, double bandwidth,
   return layer;
 }
 
-Way Fabric::way(int from, int to) const {
-  if (from == to) return {};
+void Fabric::pass_layers(Path& path, int from, int to) const {
   const Place &a = places_[static_cast<size_t>(from)], &b = places_[static_cast<size_t>(to)];
-  if (a.node == b.node) return {true, false, 0};
-  if (a.pod != b.pod) return {false, true, 2};
-  return {false, true, a.first_switch == b.first_switch ? 0 : 1};
-}
-
-Way Fabric::add(FlowSet& flows, int from, int to, int weight) const {
-  const Way passed = way(from, to);
-  const int n = ranks();
-  std::array<int, 6> links{};
-  size_t count = 0;
-  const auto pass = [&](int link) { links[count++] = link; };
-  if (passed.nvlink) {
-    pass(from);
-    pass(n + to);
-  } else if (passed.nic) {
-    pass(nic_ + from);
-    pass(nic_ + n + to);
-    const Place &a = places_[static_cast<size_t>(from)], &b = places_[static_cast<size_t>(to)];
-    PhiloxCounter hash{};
-    if (passed.layers > 0 && (first_.uplinks > 1 || pods_.uplinks > 1)) {
-      hash = philox4x32({static_cast<uint32_t>(from), static_cast<uint32_t>(to), 0, 0},
-                        philox_key(seed_, "uplink"));
-    }
-    if (passed.layers > 0 && first_.matters) {
-      // Inside a pod the link up is the link to a switch of the layer above, from which one leads down.
-      pass(first_.up + a.first_switch * first_.uplinks + first_.hashed(hash[0]));
-      pass(first_.down + b.first_switch * first_.uplinks +
-           first_.hashed(passed.layers == 1 ? hash[0] : hash[1]));
-    }
-    if (passed.layers > 1 && pods_.matters) {
-      pass(pods_.up + a.pod * pods_.uplinks + pods_.hashed(hash[2]));
-      pass(pods_.down + b.pod * pods_.uplinks + pods_.hashed(hash[2]));
-    }
+  PhiloxCounter hash{};
+  if (first_.uplinks > 1 || pods_.uplinks > 1) {
+    hash = philox4x32({static_cast<uint32_t>(from), static_cast<uint32_t>(to), 0, 0},
+                      philox_key(seed_, "uplink"));
   }
-  flows.add(std::span<const int>(links.data(), count), weight);
-  return passed;
+  if (first_.matters) {
+    // Inside a pod the link up is the link to a switch of the layer above, from which one leads down.
+    const uint32_t down = path.way.layers == 1 ? hash[0] : hash[1];
+    path.pass(first_.up + a.first_switch * first_.uplinks + first_.hashed(hash[0]));
+    path.pass(first_.down + b.first_switch * first_.uplinks + first_.hashed(down));
+  }
+  if (path.way.layers > 1 && pods_.matters) {
+    path.pass(pods_.up + a.pod * pods_.uplinks + pods_.hashed(hash[2]));
+    path.pass(pods_.down + b.pod * pods_.uplinks + pods_.hashed(hash[2]));
+  }
 }
 
 }  // namespace lockstep::cluster

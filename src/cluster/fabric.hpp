@@ -14,7 +14,9 @@
 // With 0 traffic is spread evenly.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cluster/max_min.hpp"
@@ -26,7 +28,8 @@ namespace lockstep::cluster {
 struct Way {
   bool nvlink = false;
   bool nic = false;
-  int layers = 0;  // switch layers above the first
+  int16_t layers = 0;  // switch layers above the first
+  bool operator==(const Way&) const = default;
 };
 
 class Fabric {
@@ -42,10 +45,25 @@ class Fabric {
   // Capacity of every link, bytes/s.
   const std::vector<double>& capacities() const { return capacities_; }
 
+  // Whether all NICs are alike and nothing is hashed.
+  bool is_even() const { return even_; }
+
   Way way(int from, int to) const;
-  // Adds `weight` flows from `from` to `to`. From a rank to itself: without links. Links that can never fill
-  // up before a NIC does are left out.
-  Way add(FlowSet& flows, int from, int to, int weight = 1) const;
+  // The links that data from `from` to `to` passes; none from a rank to itself. Links that can never fill up
+  // before a NIC does are left out.
+  class Path {
+   public:
+    std::span<const int> links() const& { return {links_.data(), count_}; }
+    void links() && = delete;  // they would not outlive it
+    Way way;
+
+   private:
+    friend class Fabric;
+    void pass(int link) { links_[count_++] = link; }
+    std::array<int, 6> links_;
+    size_t count_ = 0;
+  };
+  Path path(int from, int to) const;
 
  private:
   struct Place {
@@ -62,12 +80,37 @@ class Fabric {
   };
   Layer add_layer(int switches, int64_t uplinks, double bandwidth, bool can_fill);
   void place_ranks(const config::ClusterConfig& cluster, int ranks);
+  void pass_layers(Path& path, int from, int to) const;
 
   std::vector<Place> places_;
   std::vector<double> capacities_;
   int nic_ = 0;  // the first NIC's link out; in follows after all of them, as with NVLink from 0 on
   Layer first_, pods_;
   uint64_t seed_;
+  bool even_;
 };
+
+inline Way Fabric::way(int from, int to) const {
+  if (from == to) return {};
+  const Place &a = places_[static_cast<size_t>(from)], &b = places_[static_cast<size_t>(to)];
+  if (a.node == b.node) return {true, false, 0};
+  if (a.pod != b.pod) return {false, true, 2};
+  return {false, true, static_cast<int16_t>(a.first_switch == b.first_switch ? 0 : 1)};
+}
+
+inline Fabric::Path Fabric::path(int from, int to) const {
+  Path path;
+  path.way = way(from, to);
+  const int n = ranks();
+  if (path.way.nvlink) {
+    path.pass(from);
+    path.pass(n + to);
+  } else if (path.way.nic) {
+    path.pass(nic_ + from);
+    path.pass(nic_ + n + to);
+    if (path.way.layers > 0) pass_layers(path, from, to);
+  }
+  return path;
+}
 
 }  // namespace lockstep::cluster

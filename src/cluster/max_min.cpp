@@ -25,10 +25,8 @@ void FlowSet::add(std::span<const int> links, int weight) {
   weights_.push_back(weight);
 }
 
-MaxMin::MaxMin(std::vector<double> capacities)
-    : capacities_(std::move(capacities)), links_(capacities_.size()) {}
-
 void MaxMin::load(const FlowSet& flows) {
+  links_.resize(capacities_.size());
   used_.clear();
   waiting_.clear();
   rates_.assign(flows.size(), infinite);

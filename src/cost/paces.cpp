@@ -1,6 +1,8 @@
 #include "cost/paces.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <span>
 
 #include "collective/shapes.hpp"
 
@@ -9,10 +11,6 @@ namespace lockstep::cost {
 namespace {
 
 using collective::Collective;
-
-Hops hops_of(const cluster::Way& way) {
-  return {way.nvlink ? 1.0 : 0.0, way.nic ? 1.0 : 0.0, static_cast<double>(way.layers)};
-}
 
 Hops& operator+=(Hops& a, const Hops& b) {
   a.nvlink += b.nvlink;
@@ -24,7 +22,8 @@ Hops& operator+=(Hops& a, const Hops& b) {
 Hops operator*(double times, const Hops& h) { return {times * h.nvlink, times * h.nic, times * h.layers}; }
 
 // The few kinds among many paces: groups that are alike mostly follow one another or take turns.
-Paces by_kind(const std::vector<Pace>& paces, const std::vector<int>& group_of) {
+template <class GroupOf>
+Paces by_kind(const std::vector<Pace>& paces, int ranks, GroupOf group_of) {
   constexpr size_t remembered = 8;
   Paces out;
   std::vector<int> kind_of(paces.size());
@@ -37,21 +36,43 @@ Paces by_kind(const std::vector<Pace>& paces, const std::vector<int>& group_of) 
     if (kind == known) out.kinds.push_back(paces[g]);
     kind_of[g] = static_cast<int>(kind);
   }
-  out.kind_of.resize(group_of.size());
-  for (size_t r = 0; r < group_of.size(); ++r) out.kind_of[r] = kind_of[static_cast<size_t>(group_of[r])];
+  out.kind_of.resize(static_cast<size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    out.kind_of[static_cast<size_t>(r)] = kind_of[static_cast<size_t>(group_of(r))];
+  }
   return out;
 }
 
 }  // namespace
 
+// What a group's flows have in one phase.
+class PaceSolver::Tally {
+ public:
+  void add(const cluster::Way& way, int weight, double rate) {
+    slowest_rate = std::min(slowest_rate, rate);
+    flows += weight;
+    nvlink += way.nvlink ? weight : 0;
+    nic += way.nic ? weight : 0;
+    layers += way.layers * weight;
+    most_layers = std::max(most_layers, static_cast<int>(way.layers));
+  }
+  Hops mean() const { return {nvlink / flows, nic / flows, layers / flows}; }
+  // Of those that occur; which of the two has the longer latency is the caller's to say.
+  Hops over_nic() const { return {0, 1, static_cast<double>(most_layers)}; }
+
+  double slowest_rate = std::numeric_limits<double>::infinity();
+  double flows = 0, nvlink = 0, nic = 0, layers = 0;
+  int most_layers = 0;
+};
+
 PaceSolver::PaceSolver(const config::ClusterConfig& cluster, const parallel::Mesh& mesh,
-                       cluster::Fabric fabric)
+                       const cluster::Fabric& fabric)
     : nvlink_latency_(cluster.nvlink_latency),
       nic_latency_(cluster.nic_latency),
       switch_latency_(cluster.switch_latency),
       mesh_(mesh),
-      fabric_(std::move(fabric)),
-      max_min_(fabric_.capacities()) {}
+      fabric_(fabric),
+      max_min_(fabric.capacities()) {}
 
 double PaceSolver::latency(const Hops& hops, const Protocol& protocol, bool tree) const {
   return hops.nvlink * nvlink_latency_ * (tree ? protocol.tree_nvlink : protocol.ring_nvlink) +
@@ -89,143 +110,164 @@ const PaceSolver::Shape& PaceSolver::shape(const std::string& algorithm, int ran
   return s;
 }
 
-size_t PaceSolver::phase_count(const Movement& movement) {
-  if (movement.algorithm == "message") return 1;
-  size_t most = 0;
+// By group of the movement's axis.
+const std::vector<const PaceSolver::Shape*>& PaceSolver::shapes(const Movement& movement) {
+  const auto [known, is_new] = shapes_of_groups_.try_emplace({movement.axis, movement.algorithm});
+  std::vector<const Shape*>& out = known->second;
+  if (!is_new) return out;
   const AxisGroups& all = groups(movement.axis);
-  const Shape* last = nullptr;
+  size_t ranks = 0;
+  int per_node = 0;
   for (int g = 0; g < all.count(); ++g) {
-    const int ranks = static_cast<int>(all.members(g).size());
-    if (last != nullptr && g > 0 && ranks == static_cast<int>(all.members(g - 1).size()) &&
-        all.ranks_per_node(g) == all.ranks_per_node(g - 1)) {
-      continue;
-    }
-    last = &shape(movement.algorithm, ranks, all.ranks_per_node(g));
-    most = std::max(most, last->phases.size());
-  }
-  return most;
-}
-
-void PaceSolver::load_messages(int shift, Loaded& loaded) {
-  const int stages = mesh_.size(model::Axis::pp);
-  const int stride = mesh_.stride(model::Axis::pp);
-  for (int rank = 0; rank < mesh_.size(); ++rank) {
-    const int stage = rank / stride % stages;
-    const int target = ((stage + shift) % stages + stages) % stages;
-    loaded.ways.push_back(fabric_.add(flows_, rank, rank + (target - stage) * stride));
-    loaded.ends.push_back(loaded.ways.size());
-  }
-}
-
-// Adds to flows_.
-void PaceSolver::load(const Movement& movement, size_t phase, Loaded& loaded) {
-  loaded.ends.clear();
-  loaded.ways.clear();
-  loaded.shapes.clear();
-  if (movement.algorithm == "message") return load_messages(movement.shift, loaded);
-  const AxisGroups& all = groups(movement.axis);
-  int ranks = 0, per_node = 0;
-  for (int g = 0; g < all.count(); ++g) {
-    const std::span<const int> members = all.members(g);
-    if (g == 0 || ranks != static_cast<int>(members.size()) || per_node != all.ranks_per_node(g)) {
-      ranks = static_cast<int>(members.size());
+    if (g == 0 || ranks != all.members(g).size() || per_node != all.ranks_per_node(g)) {
+      ranks = all.members(g).size();
       per_node = all.ranks_per_node(g);
-      loaded.shapes.push_back(&shape(movement.algorithm, ranks, per_node));
+      out.push_back(&shape(movement.algorithm, static_cast<int>(ranks), per_node));
     } else {
-      loaded.shapes.push_back(loaded.shapes.back());
+      out.push_back(out.back());
     }
-    const Shape& s = *loaded.shapes.back();
-    if (phase < s.phases.size()) {
-      const Phase& p = s.phases[phase];
-      for (const collective::PatternFlow& f : p.flows) {
-        loaded.ways.push_back(fabric_.add(flows_, members[static_cast<size_t>(f.from)],
-                                          members[static_cast<size_t>(f.to)], p.one_each ? 1 : f.chunks));
-      }
+  }
+  return out;
+}
+
+// Calls visit(group, from, to, weight) group after group; of messages every rank is a group.
+template <class Visit>
+void PaceSolver::each_flow(const Movement& movement, size_t phase, Visit visit) {
+  if (movement.algorithm == "message") {
+    const int stages = mesh_.size(model::Axis::pp), stride = mesh_.stride(model::Axis::pp);
+    for (int rank = 0; rank < mesh_.size(); ++rank) {
+      const int stage = rank / stride % stages;
+      const int target = ((stage + movement.shift) % stages + stages) % stages;
+      visit(static_cast<size_t>(rank), rank, rank + (target - stage) * stride, 1);
     }
-    loaded.ends.push_back(loaded.ways.size());
+    return;
+  }
+  const AxisGroups& all = groups(movement.axis);
+  const std::vector<const Shape*>& shape_of = shapes(movement);
+  for (size_t g = 0; g < shape_of.size(); ++g) {
+    if (phase >= shape_of[g]->phases.size()) continue;
+    const Phase& p = shape_of[g]->phases[phase];
+    const std::span<const int> members = all.members(static_cast<int>(g));
+    for (const collective::PatternFlow& f : p.flows) {
+      visit(g, members[static_cast<size_t>(f.from)], members[static_cast<size_t>(f.to)],
+            p.one_each ? 1 : f.chunks);
+    }
   }
 }
 
-Hops PaceSolver::slowest(const Loaded& loaded, size_t begin, size_t end) const {
-  Hops hops;
-  double longest = -1;
-  for (size_t f = begin; f < end; ++f) {
-    const Hops one = hops_of(loaded.ways[f]);
-    const double seconds = latency(one, protocols[0], false);
-    if (seconds > longest) hops = one;
-    longest = std::max(longest, seconds);
-  }
-  return hops;
+// Most patterns are so regular that all flows over NVLink get the same rate, and all over NICs: then each is
+// the share of its own fullest link, and no flows need to be kept. False where it is not so.
+bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
+  if (!fabric_.is_even()) return false;
+  uses_.assign(fabric_.capacities().size(), 0);
+  each_flow(movement, phase, [&](size_t, int from, int to, int weight) {
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    for (const int link : path.links()) uses_[static_cast<size_t>(link)] += weight;
+  });
+  double least[2] = {0, 0}, most[2] = {0, 0};  // seconds a byte, over NVLink and NICs
+  each_flow(movement, phase, [&](size_t, int from, int to, int) {
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    double slowest = 0;
+    for (const int link : path.links()) {
+      const auto l = static_cast<size_t>(link);
+      slowest = std::max(slowest, uses_[l] / fabric_.capacities()[l]);
+    }
+    const size_t over = path.way.nic ? 1 : 0;
+    if (slowest == 0) return;
+    least[over] = least[over] == 0 ? slowest : std::min(least[over], slowest);
+    most[over] = std::max(most[over], slowest);
+  });
+  constexpr double rounding = 1 + 1e-12;
+  if (most[0] > least[0] * rounding || most[1] > least[1] * rounding) return false;
+  nvlink_rate_ = 1 / most[0];
+  nic_rate_ = 1 / most[1];
+  return true;
 }
 
-void PaceSolver::add_phase(const Loaded& loaded, size_t phase, std::vector<Pace>& paces,
-                           const std::vector<double>& rates) {
-  size_t begin = 0;
-  for (size_t g = 0; g < loaded.ends.size(); ++g) {
-    const size_t end = loaded.ends[g];
-    Pace& pace = paces[g];
-    if (begin == end) continue;
-    double least = rates[begin];
-    for (size_t f = begin; f < end; ++f) least = std::min(least, rates[f]);
-    if (loaded.shapes.empty()) {  // a message
-      pace.ways = hops_of(loaded.ways[begin]);
-      pace.seconds_per_byte = 1 / least;
-      begin = end;
-      continue;
-    }
-    const Shape& s = *loaded.shapes[g];
-    const Phase& p = s.phases[phase];
-    pace.seconds_per_byte += p.rounds * p.share / least;
-    if (p.ring) {
-      Hops around;
-      double flows = 0;
-      for (size_t f = begin; f < end; ++f) {
-        const double times = p.one_each ? 1 : p.flows[f - begin].chunks;
-        around += times * hops_of(loaded.ways[f]);
-        flows += times;
-      }
-      pace.ways += (p.rounds / flows) * around;
-    } else {
-      const Hops hop = slowest(loaded, begin, end);
-      if (s.tree_height > 0) {
-        const int inside = s.ranks_per_node - 1;
-        pace.fill = 2 * s.tree_height;
-        pace.piece = hop;
-        pace.ways += 2.0 * inside * Hops{1, 0, 0};
-        pace.ways += 2.0 * (s.tree_height - inside) * hop;
-      } else {
-        pace.ways += static_cast<double>(p.rounds) * hop;
-      }
-    }
-    begin = end;
+void PaceSolver::find_rates(const Movement& movement, size_t phase, const Movement* other) {
+  even_ = other == nullptr && find_even_rates(movement, phase);
+  if (even_) return;
+  flows_.clear();
+  const auto add = [this](size_t, int from, int to, int weight) {
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    flows_.add(path.links(), weight);
+  };
+  each_flow(movement, phase, add);
+  if (other != nullptr) each_flow(*other, paces(*other).longest_phase, add);
+  rates_ = &max_min_.rates(flows_);
+}
+
+void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const {
+  pace.seconds_per_byte += phase.rounds * phase.share / tally.slowest_rate;
+  if (phase.ring) {
+    pace.ways += static_cast<double>(phase.rounds) * tally.mean();
+    return;
   }
+  const Hops inside{1, 0, 0};
+  const bool leaves = tally.nic > 0 && (tally.nvlink == 0 || latency(tally.over_nic(), protocols[0], false) >
+                                                                 latency(inside, protocols[0], false));
+  const Hops slowest = leaves ? tally.over_nic() : inside;
+  if (shape.tree_height == 0) {
+    pace.ways += static_cast<double>(phase.rounds) * slowest;
+    return;
+  }
+  const int chain = shape.ranks_per_node - 1;
+  pace.fill = 2 * shape.tree_height;
+  pace.piece = slowest;
+  pace.ways += 2.0 * chain * inside;
+  pace.ways += 2.0 * (shape.tree_height - chain) * (tally.nic > 0 ? tally.over_nic() : inside);
+}
+
+void PaceSolver::add_phase(const Movement& movement, size_t phase) {
+  const bool message = movement.algorithm == "message";
+  size_t flow = 0, group = 0;
+  Tally tally;
+  const auto rate_of = [&](const cluster::Way& way) {
+    if (!even_) return (*rates_)[flow];
+    return way.nic ? nic_rate_ : way.nvlink ? nvlink_rate_ : std::numeric_limits<double>::infinity();
+  };
+  const auto finish = [&] {
+    if (tally.flows == 0) return;
+    if (message) {
+      paces_[group] = {tally.mean(), {}, 1 / tally.slowest_rate, 1};
+    } else {
+      const Shape& s = *shapes(movement)[group];
+      add_to_pace(paces_[group], tally, s, s.phases[phase]);
+    }
+    tally = {};
+  };
+  each_flow(movement, phase, [&](size_t g, int from, int to, int weight) {
+    if (g != group) finish();
+    group = g;
+    const cluster::Way way = fabric_.way(from, to);
+    tally.add(way, weight, rate_of(way));
+    ++flow;
+  });
+  finish();
 }
 
 Paces PaceSolver::solve(const Movement& movement, const Movement* other) {
-  const size_t phases = phase_count(movement);
   const bool message = movement.algorithm == "message";
-  const auto count = static_cast<size_t>(message ? mesh_.size() : groups(movement.axis).count());
-  std::vector<Pace> paces(count);
+  size_t phases = message ? 1 : 0;
+  if (!message) {
+    for (const Shape* s : shapes(movement)) phases = std::max(phases, s->phases.size());
+  }
+  paces_.assign(static_cast<size_t>(message ? mesh_.size() : groups(movement.axis).count()), {});
   size_t longest_phase = 0;
   double longest = 0, before = 0;
   for (size_t phase = 0; phase < phases; ++phase) {
-    flows_.clear();
-    load(movement, phase, loaded_);
-    if (other != nullptr) load(*other, this->paces(*other).longest_phase, beside_);
-    add_phase(loaded_, phase, paces, max_min_.rates(flows_));
+    find_rates(movement, phase, other);
+    add_phase(movement, phase);
     double so_far = 0;
-    for (const Pace& pace : paces) so_far = std::max(so_far, pace.seconds_per_byte);
+    for (const Pace& pace : paces_) so_far = std::max(so_far, pace.seconds_per_byte);
     if (so_far - before > longest) {
       longest = so_far - before;
       longest_phase = phase;
     }
     before = so_far;
   }
-  std::vector<int> group_of(static_cast<size_t>(mesh_.size()));
-  for (int r = 0; r < mesh_.size(); ++r) {
-    group_of[static_cast<size_t>(r)] = message ? r : groups(movement.axis).group_of(r);
-  }
-  Paces out = by_kind(paces, group_of);
+  const AxisGroups* all = message ? nullptr : &groups(movement.axis);
+  Paces out = by_kind(paces_, mesh_.size(), [&](int rank) { return message ? rank : all->group_of(rank); });
   out.longest_phase = longest_phase;
   return out;
 }
@@ -238,10 +280,10 @@ const Paces& PaceSolver::paces(const Movement& movement) {
 
 const Paces& PaceSolver::paces_beside(const Movement& movement, const Movement& other) {
   const std::pair key(movement, other);
-  const auto known = beside_paces_.find(key);
-  if (known != beside_paces_.end()) return known->second;
-  paces(other);  // before this one's flows are loaded
-  return beside_paces_.emplace(key, solve(movement, &other)).first->second;
+  const auto known = beside_.find(key);
+  if (known != beside_.end()) return known->second;
+  paces(other);  // it is solved first: both use the same arrays
+  return beside_.emplace(key, solve(movement, &other)).first->second;
 }
 
 }  // namespace lockstep::cost

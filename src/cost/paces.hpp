@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+
 #include <tuple>
 #include <vector>
 
@@ -47,9 +48,11 @@ struct Movement {
   auto operator<=>(const Movement&) const = default;
 };
 
+// Not for use by several threads at once.
 class PaceSolver {
  public:
-  PaceSolver(const config::ClusterConfig& cluster, const parallel::Mesh& mesh, cluster::Fabric fabric);
+  // `fabric` outlives this.
+  PaceSolver(const config::ClusterConfig& cluster, const parallel::Mesh& mesh, const cluster::Fabric& fabric);
 
   // Of an all-gather or reduce-scatter, which have the same rounds the other way round; "tree" and
   // "halving_doubling" are all-reduces. All other all-reduces are both, one after the other.
@@ -74,32 +77,35 @@ class PaceSolver {
     int tree_height = 0;
     int ranks_per_node = 1;
   };
-  // Flows of one phase of a movement, group after group.
-  struct Loaded {
-    std::vector<size_t> ends;          // by group (or rank)
-    std::vector<cluster::Way> ways;    // by flow
-    std::vector<const Shape*> shapes;  // by group
-  };
+  class Tally;
 
   const Shape& shape(const std::string& algorithm, int ranks, int ranks_per_node);
-  size_t phase_count(const Movement& movement);
-  void load(const Movement& movement, size_t phase, Loaded& loaded);
-  void load_messages(int shift, Loaded& loaded);
+  const std::vector<const Shape*>& shapes(const Movement& movement);
+  template <class Visit>
+  void each_flow(const Movement& movement, size_t phase, Visit visit);
+  bool find_even_rates(const Movement& movement, size_t phase);
+  void find_rates(const Movement& movement, size_t phase, const Movement* other);
+  void add_phase(const Movement& movement, size_t phase);
+  void add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const;
   Paces solve(const Movement& movement, const Movement* other);
-  void add_phase(const Loaded& loaded, size_t phase, std::vector<Pace>& paces,
-                 const std::vector<double>& rates);
-  Hops slowest(const Loaded& loaded, size_t begin, size_t end) const;
 
   double nvlink_latency_, nic_latency_, switch_latency_;
   parallel::Mesh mesh_;
-  cluster::Fabric fabric_;
+  const cluster::Fabric& fabric_;
   cluster::MaxMin max_min_;
-  cluster::FlowSet flows_;
-  Loaded loaded_, beside_;
   std::map<model::Axis, AxisGroups> groups_;
   std::map<std::tuple<std::string, int, int>, Shape> shapes_;
+  std::map<std::pair<model::Axis, std::string>, std::vector<const Shape*>> shapes_of_groups_;
   std::map<Movement, Paces> alone_;
-  std::map<std::pair<Movement, Movement>, Paces> beside_paces_;
+  std::map<std::pair<Movement, Movement>, Paces> beside_;
+
+  // Of the phase that is being solved: the rate of all flows over NVLink and over NICs, or of each flow.
+  bool even_ = false;
+  double nvlink_rate_ = 0, nic_rate_ = 0;
+  const std::vector<double>* rates_ = nullptr;
+  cluster::FlowSet flows_;
+  std::vector<int> uses_;    // by link
+  std::vector<Pace> paces_;  // by group, or rank for messages
 };
 
 }  // namespace lockstep::cost

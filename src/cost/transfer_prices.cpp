@@ -58,9 +58,8 @@ class TransferPrices::Engine {
         low_latency_(run.cluster.low_latency_protocols),
         overhead_(run.cluster.message_overhead),
         mesh_(mesh),
-        solver_(run.cluster, mesh,
-                cluster::Fabric(run.cluster, mesh.size(), run.simulate.slow_links,
-                                static_cast<uint64_t>(run.simulate.seed))),
+        fabric_(run.cluster, mesh.size(), run.simulate.slow_links, static_cast<uint64_t>(run.simulate.seed)),
+        solver_(run.cluster, mesh, fabric_),
         all_reduce_times_(run.cluster.all_reduce_times),
         all_gather_times_(run.cluster.all_gather_times),
         reduce_scatter_times_(run.cluster.reduce_scatter_times),
@@ -91,6 +90,7 @@ class TransferPrices::Engine {
   bool low_latency_;
   double overhead_;
   parallel::Mesh mesh_;
+  cluster::Fabric fabric_;
   PaceSolver solver_;
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
   std::map<Transfer, Price> prices_;

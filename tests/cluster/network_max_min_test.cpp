@@ -63,7 +63,8 @@ TEST(MaxMin, ALineOfLinks) {
   flows.add({0});
   flows.add({1});
   flows.add({1});
-  MaxMin solver({3, 3});
+  const std::vector<double> capacities = {3, 3};
+  MaxMin solver(capacities);
   EXPECT_EQ(solver.rates(flows), (std::vector<double>{1, 2, 1, 1}));
 }
 
@@ -73,7 +74,8 @@ TEST(MaxMin, WeightsAreThatManyFlows) {
   heavy.add({0}, 1);
   for (int i = 0; i < 3; ++i) many.add({0, 1});
   many.add({0});
-  MaxMin solver({8, 3});
+  const std::vector<double> capacities = {8, 3};
+  MaxMin solver(capacities);
   const std::vector<double> merged = solver.rates(heavy);
   const std::vector<double> apart = solver.rates(many);
   EXPECT_EQ(merged[0], apart[0]);
@@ -82,7 +84,8 @@ TEST(MaxMin, WeightsAreThatManyFlows) {
 }
 
 TEST(MaxMin, CallsDoNotSeeEachOther) {
-  MaxMin solver({10, 10});
+  const std::vector<double> capacities = {10, 10};
+  MaxMin solver(capacities);
   FlowSet flows;
   flows.add({0, 1});
   flows.add({1});
