@@ -15,28 +15,24 @@ int size_of(int64_t count) { return static_cast<int>(std::max<int64_t>(count, 1)
 
 Fabric::Fabric(const config::ClusterConfig& cluster, int ranks,
                const std::vector<config::SlowRank>& slow_links, uint64_t seed)
-    : seed_(seed), even_(cluster.rack_uplinks == 0 && cluster.pod_uplinks == 0) {
+    : nic_(2 * ranks),
+      upper_(4 * ranks),
+      nvlink_bandwidth_(cluster.nvlink_bandwidth * cluster.network_efficiency),
+      nic_bandwidth_(cluster.nic_bandwidth * cluster.network_efficiency),
+      seed_(seed) {
   if (cluster.gpus_per_node < 1 || cluster.gpus_per_rack < 1 || cluster.gpus_per_pod < 1) {
     throw std::invalid_argument("a network needs the sizes of a node, a rack and a pod");
   }
   place_ranks(cluster, ranks);
-  const size_t n = places_.size();
-  nic_ = static_cast<int>(2 * n);
-  const double nic = cluster.nic_bandwidth * cluster.network_efficiency;
-  capacities_.assign(2 * n, cluster.nvlink_bandwidth * cluster.network_efficiency);
-  capacities_.resize(4 * n, nic);
   for (const config::SlowRank& slow : slow_links) {
-    if (slow.rank < 0 || slow.rank >= ranks) continue;
-    const size_t out = 2 * n + static_cast<size_t>(slow.rank);
-    capacities_[out] /= slow.factor;
-    capacities_[out + n] /= slow.factor;
-    even_ = false;
+    if (slow.rank >= 0 && slow.rank < ranks) slow_.push_back(slow);
   }
   const bool rails = cluster.topology == config::Topology::rails;
   const int64_t below_first = rails ? cluster.gpus_per_pod / cluster.gpus_per_node : cluster.gpus_per_rack;
-  const double out_of_first = nic * static_cast<double>(below_first) / cluster.rack_oversubscription;
-  const double out_of_pod = nic * static_cast<double>(cluster.gpus_per_pod) / cluster.rack_oversubscription /
-                            cluster.pod_oversubscription;
+  const double out_of_first =
+      nic_bandwidth_ * static_cast<double>(below_first) / cluster.rack_oversubscription;
+  const double out_of_pod = nic_bandwidth_ * static_cast<double>(cluster.gpus_per_pod) /
+                            cluster.rack_oversubscription / cluster.pod_oversubscription;
   int switches = 0, pods = 0;
   for (const Place& place : places_) {
     switches = std::max(switches, place.first_switch + 1);
@@ -66,10 +62,31 @@ Fabric::Layer Fabric::add_layer(int switches, int64_t uplinks, double bandwidth,
   layer.matters = can_fill || uplinks > 0;
   if (!layer.matters) return layer;
   const auto links = static_cast<size_t>(switches) * static_cast<size_t>(layer.uplinks);
-  layer.up = static_cast<int>(capacities_.size());
+  layer.up = this->links();
   layer.down = layer.up + static_cast<int>(links);
-  capacities_.resize(capacities_.size() + 2 * links, bandwidth / layer.uplinks);
+  above_.resize(above_.size() + 2 * links, bandwidth / layer.uplinks);
   return layer;
+}
+
+double Fabric::nic_capacity(int link) const {
+  double capacity = nic_bandwidth_;
+  for (const config::SlowRank& slow : slow_) {
+    if ((link - nic_) % ranks() == slow.rank) capacity /= slow.factor;
+  }
+  return capacity;
+}
+
+std::vector<double> Fabric::capacities() const {
+  std::vector<double> all(static_cast<size_t>(nic_), nvlink_bandwidth_);
+  all.resize(static_cast<size_t>(upper_), nic_bandwidth_);
+  for (const config::SlowRank& slow : slow_) {
+    for (const int port : {nic_, nic_ + ranks()}) {
+      all[static_cast<size_t>(port) + static_cast<size_t>(slow.rank)] =
+          nic_capacity(port + static_cast<int>(slow.rank));
+    }
+  }
+  all.insert(all.end(), above_.begin(), above_.end());
+  return all;
 }
 
 void Fabric::pass_layers(Path& path, int from, int to) const {

@@ -42,11 +42,17 @@ class Fabric {
 
   int ranks() const { return static_cast<int>(places_.size()); }
   int node(int rank) const { return places_[static_cast<size_t>(rank)].node; }
-  // Capacity of every link, bytes/s.
-  const std::vector<double>& capacities() const { return capacities_; }
+  int links() const { return upper_ + static_cast<int>(above_.size()); }
+  // Of a link, bytes/s.
+  double capacity(int link) const {
+    if (link >= upper_) return above_[static_cast<size_t>(link - upper_)];
+    if (link < nic_) return nvlink_bandwidth_;
+    return slow_.empty() ? nic_bandwidth_ : nic_capacity(link);
+  }
+  std::vector<double> capacities() const;
 
   // Whether all NICs are alike and nothing is hashed.
-  bool is_even() const { return even_; }
+  bool is_even() const { return slow_.empty() && first_.uplinks == 1 && pods_.uplinks == 1; }
 
   Way way(int from, int to) const;
   // The links that data from `from` to `to` passes; none from a rank to itself. Links that can never fill up
@@ -80,14 +86,17 @@ class Fabric {
   };
   Layer add_layer(int switches, int64_t uplinks, double bandwidth, bool can_fill);
   void place_ranks(const config::ClusterConfig& cluster, int ranks);
+  double nic_capacity(int link) const;
   void pass_layers(Path& path, int from, int to) const;
 
   std::vector<Place> places_;
-  std::vector<double> capacities_;
-  int nic_ = 0;  // the first NIC's link out; in follows after all of them, as with NVLink from 0 on
+  // Links: NVLink out of every GPU, into every GPU, NIC out, NIC in, then those above the first switches.
+  int nic_ = 0, upper_ = 0;  // the first of each
+  double nvlink_bandwidth_, nic_bandwidth_;
+  std::vector<config::SlowRank> slow_;
+  std::vector<double> above_;  // capacities
   Layer first_, pods_;
   uint64_t seed_;
-  bool even_;
 };
 
 inline Way Fabric::way(int from, int to) const {

@@ -26,7 +26,6 @@ void FlowSet::add(std::span<const int> links, int weight) {
 }
 
 void MaxMin::load(const FlowSet& flows) {
-  links_.resize(capacities_.size());
   used_.clear();
   waiting_.clear();
   rates_.assign(flows.size(), infinite);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep::cluster {
@@ -35,9 +36,9 @@ class FlowSet {
 // Keeps its arrays between calls; not for use by several threads at once.
 class MaxMin {
  public:
-  // By link, bytes/s, positive. They outlive this.
-  explicit MaxMin(const std::vector<double>& capacities) : capacities_(capacities) {}
-  explicit MaxMin(std::vector<double>&&) = delete;
+  // By link, bytes/s, positive.
+  explicit MaxMin(std::vector<double> capacities)
+      : capacities_(std::move(capacities)), links_(capacities_.size()) {}
 
   // By entry of `flows`: the rate of each of its `weight` flows, bytes/s; infinite for one without links.
   // Progressive filling, but every link that fills up before all links that its flows pass is settled in the
@@ -56,7 +57,7 @@ class MaxMin {
   bool settles(const FlowSet& flows, uint32_t flow) const;
   void settle_some(const FlowSet& flows);
 
-  const std::vector<double>& capacities_;
+  std::vector<double> capacities_;
   std::vector<Link> links_;
   std::vector<int> used_;           // links that flows pass
   std::vector<uint32_t> waiting_;   // flows that are not settled

@@ -22,25 +22,14 @@ Hops& operator+=(Hops& a, const Hops& b) {
 Hops operator*(double times, const Hops& h) { return {times * h.nvlink, times * h.nic, times * h.layers}; }
 
 // The few kinds among many paces: groups that are alike mostly follow one another or take turns.
-template <class GroupOf>
-Paces by_kind(const std::vector<Pace>& paces, int ranks, GroupOf group_of) {
+int kind_of(std::vector<Pace>& kinds, const Pace& pace) {
   constexpr size_t remembered = 8;
-  Paces out;
-  std::vector<int> kind_of(paces.size());
-  for (size_t g = 0; g < paces.size(); ++g) {
-    const size_t known = out.kinds.size(), oldest = known > remembered ? known - remembered : 0;
-    size_t kind = known;
-    for (size_t k = known; k > oldest && kind == known; --k) {
-      if (out.kinds[k - 1] == paces[g]) kind = k - 1;
-    }
-    if (kind == known) out.kinds.push_back(paces[g]);
-    kind_of[g] = static_cast<int>(kind);
+  const size_t oldest = kinds.size() > remembered ? kinds.size() - remembered : 0;
+  for (size_t k = kinds.size(); k > oldest; --k) {
+    if (kinds[k - 1] == pace) return static_cast<int>(k - 1);
   }
-  out.kind_of.resize(static_cast<size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) {
-    out.kind_of[static_cast<size_t>(r)] = kind_of[static_cast<size_t>(group_of(r))];
-  }
-  return out;
+  kinds.push_back(pace);
+  return static_cast<int>(kinds.size() - 1);
 }
 
 }  // namespace
@@ -71,8 +60,7 @@ PaceSolver::PaceSolver(const config::ClusterConfig& cluster, const parallel::Mes
       nic_latency_(cluster.nic_latency),
       switch_latency_(cluster.switch_latency),
       mesh_(mesh),
-      fabric_(fabric),
-      max_min_(fabric.capacities()) {}
+      fabric_(fabric) {}
 
 double PaceSolver::latency(const Hops& hops, const Protocol& protocol, bool tree) const {
   return hops.nvlink * nvlink_latency_ * (tree ? protocol.tree_nvlink : protocol.ring_nvlink) +
@@ -159,7 +147,7 @@ void PaceSolver::each_flow(const Movement& movement, size_t phase, Visit visit) 
 // the share of its own fullest link, and no flows need to be kept. False where it is not so.
 bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
   if (!fabric_.is_even()) return false;
-  uses_.assign(fabric_.capacities().size(), 0);
+  uses_.assign(static_cast<size_t>(fabric_.links()), 0);
   each_flow(movement, phase, [&](size_t, int from, int to, int weight) {
     const cluster::Fabric::Path path = fabric_.path(from, to);
     for (const int link : path.links()) uses_[static_cast<size_t>(link)] += weight;
@@ -169,8 +157,7 @@ bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
     const cluster::Fabric::Path path = fabric_.path(from, to);
     double slowest = 0;
     for (const int link : path.links()) {
-      const auto l = static_cast<size_t>(link);
-      slowest = std::max(slowest, uses_[l] / fabric_.capacities()[l]);
+      slowest = std::max(slowest, uses_[static_cast<size_t>(link)] / fabric_.capacity(link));
     }
     const size_t over = path.way.nic ? 1 : 0;
     if (slowest == 0) return;
@@ -187,6 +174,7 @@ bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
 void PaceSolver::find_rates(const Movement& movement, size_t phase, const Movement* other) {
   even_ = other == nullptr && find_even_rates(movement, phase);
   if (even_) return;
+  if (!max_min_) max_min_.emplace(fabric_.capacities());
   flows_.clear();
   const auto add = [this](size_t, int from, int to, int weight) {
     const cluster::Fabric::Path path = fabric_.path(from, to);
@@ -194,7 +182,7 @@ void PaceSolver::find_rates(const Movement& movement, size_t phase, const Moveme
   };
   each_flow(movement, phase, add);
   if (other != nullptr) each_flow(*other, paces(*other).longest_phase, add);
-  rates_ = &max_min_.rates(flows_);
+  rates_ = &max_min_->rates(flows_);
 }
 
 void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const {
@@ -218,21 +206,20 @@ void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape,
   pace.ways += 2.0 * (shape.tree_height - chain) * (tally.nic > 0 ? tally.over_nic() : inside);
 }
 
+// Of one flow of the phase that find_rates() solved.
+double PaceSolver::rate(size_t flow, const cluster::Way& way) const {
+  if (!even_) return (*rates_)[flow];
+  if (way.nic) return nic_rate_;
+  return way.nvlink ? nvlink_rate_ : std::numeric_limits<double>::infinity();
+}
+
 void PaceSolver::add_phase(const Movement& movement, size_t phase) {
-  const bool message = movement.algorithm == "message";
+  const std::vector<const Shape*>& shape_of = shapes(movement);
   size_t flow = 0, group = 0;
   Tally tally;
-  const auto rate_of = [&](const cluster::Way& way) {
-    if (!even_) return (*rates_)[flow];
-    return way.nic ? nic_rate_ : way.nvlink ? nvlink_rate_ : std::numeric_limits<double>::infinity();
-  };
   const auto finish = [&] {
-    if (tally.flows == 0) return;
-    if (message) {
-      paces_[group] = {tally.mean(), {}, 1 / tally.slowest_rate, 1};
-    } else {
-      const Shape& s = *shapes(movement)[group];
-      add_to_pace(paces_[group], tally, s, s.phases[phase]);
+    if (tally.flows > 0) {
+      add_to_pace(paces_[group], tally, *shape_of[group], shape_of[group]->phases[phase]);
     }
     tally = {};
   };
@@ -240,20 +227,29 @@ void PaceSolver::add_phase(const Movement& movement, size_t phase) {
     if (g != group) finish();
     group = g;
     const cluster::Way way = fabric_.way(from, to);
-    tally.add(way, weight, rate_of(way));
-    ++flow;
+    tally.add(way, weight, rate(flow++, way));
   });
   finish();
 }
 
+Paces PaceSolver::solve_messages(const Movement& movement, const Movement* other) {
+  find_rates(movement, 0, other);
+  Paces out;
+  out.kind_of.reserve(static_cast<size_t>(mesh_.size()));
+  each_flow(movement, 0, [&](size_t rank_from, int from, int to, int) {
+    const cluster::Way way = fabric_.way(from, to);
+    const Hops hops{way.nvlink ? 1.0 : 0.0, way.nic ? 1.0 : 0.0, static_cast<double>(way.layers)};
+    out.kind_of.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(rank_from, way), 1}));
+  });
+  return out;
+}
+
 Paces PaceSolver::solve(const Movement& movement, const Movement* other) {
-  const bool message = movement.algorithm == "message";
-  size_t phases = message ? 1 : 0;
-  if (!message) {
-    for (const Shape* s : shapes(movement)) phases = std::max(phases, s->phases.size());
-  }
-  paces_.assign(static_cast<size_t>(message ? mesh_.size() : groups(movement.axis).count()), {});
-  size_t longest_phase = 0;
+  if (movement.algorithm == "message") return solve_messages(movement, other);
+  size_t phases = 0;
+  for (const Shape* s : shapes(movement)) phases = std::max(phases, s->phases.size());
+  paces_.assign(shapes(movement).size(), {});
+  Paces out;
   double longest = 0, before = 0;
   for (size_t phase = 0; phase < phases; ++phase) {
     find_rates(movement, phase, other);
@@ -262,13 +258,17 @@ Paces PaceSolver::solve(const Movement& movement, const Movement* other) {
     for (const Pace& pace : paces_) so_far = std::max(so_far, pace.seconds_per_byte);
     if (so_far - before > longest) {
       longest = so_far - before;
-      longest_phase = phase;
+      out.longest_phase = phase;
     }
     before = so_far;
   }
-  const AxisGroups* all = message ? nullptr : &groups(movement.axis);
-  Paces out = by_kind(paces_, mesh_.size(), [&](int rank) { return message ? rank : all->group_of(rank); });
-  out.longest_phase = longest_phase;
+  std::vector<int> kinds(paces_.size());
+  for (size_t g = 0; g < paces_.size(); ++g) kinds[g] = kind_of(out.kinds, paces_[g]);
+  const AxisGroups& all = groups(movement.axis);
+  out.kind_of.reserve(static_cast<size_t>(mesh_.size()));
+  for (int rank = 0; rank < mesh_.size(); ++rank) {
+    out.kind_of.push_back(kinds[static_cast<size_t>(all.group_of(rank))]);
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include <tuple>
@@ -87,12 +88,14 @@ class PaceSolver {
   void find_rates(const Movement& movement, size_t phase, const Movement* other);
   void add_phase(const Movement& movement, size_t phase);
   void add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const;
+  double rate(size_t flow, const cluster::Way& way) const;
+  Paces solve_messages(const Movement& movement, const Movement* other);
   Paces solve(const Movement& movement, const Movement* other);
 
   double nvlink_latency_, nic_latency_, switch_latency_;
   parallel::Mesh mesh_;
   const cluster::Fabric& fabric_;
-  cluster::MaxMin max_min_;
+  std::optional<cluster::MaxMin> max_min_;  // made when it is needed
   std::map<model::Axis, AxisGroups> groups_;
   std::map<std::tuple<std::string, int, int>, Shape> shapes_;
   std::map<std::pair<model::Axis, std::string>, std::vector<const Shape*>> shapes_of_groups_;
@@ -105,7 +108,7 @@ class PaceSolver {
   const std::vector<double>* rates_ = nullptr;
   cluster::FlowSet flows_;
   std::vector<int> uses_;    // by link
-  std::vector<Pace> paces_;  // by group, or rank for messages
+  std::vector<Pace> paces_;  // by group
 };
 
 }  // namespace lockstep::cost
