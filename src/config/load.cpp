@@ -106,7 +106,37 @@ class Loader {
     apply_preset(PresetKind::model, "model.preset");
     apply_cluster_file();
     apply_preset(PresetKind::cluster, "cluster.preset");
+    clear_for_device();
     apply_preset(PresetKind::device, "cluster.device");
+    drop_hidden_curves();
+  }
+
+  // Who set a key: a flag stands above the file, the file above presets.
+  enum class Rank { preset, file, flag };
+  Rank rank_of(const Entry& entry) const {
+    if (overridden_.count(entry.path()) > 0) return Rank::flag;
+    return entry.where.rfind("preset ", 0) == 0 ? Rank::preset : Rank::file;
+  }
+
+  // A preset in a flag wins over the file's keys, and so do the figures of the device that it names.
+  void clear_for_device() {
+    const auto device = entries_.find("cluster.device");
+    if (overridden_.count("cluster.preset") == 0 || device == entries_.end()) return;
+    if (rank_of(device->second) != Rank::preset) return;
+    for (const Entry& entry : preset_entries(PresetKind::device, *text_of("cluster.device"))) {
+      const auto found = entries_.find(entry.path());
+      if (found != entries_.end() && rank_of(found->second) == Rank::file) entries_.erase(found);
+    }
+  }
+
+  // A curve takes the place of its constant share, so one from below would undo a share that is set above it.
+  void drop_hidden_curves() {
+    for (const std::string kernel : {"gemm", "attention", "memory"}) {
+      const auto share = entries_.find("cluster." + kernel + "_efficiency");
+      const auto curve = entries_.find("cluster." + kernel + "_curve");
+      if (share == entries_.end() || curve == entries_.end()) continue;
+      if (rank_of(share->second) > rank_of(curve->second)) entries_.erase(curve);
+    }
   }
 
   // Null when nobody set the key, or to something else (which fill() reports).

@@ -168,5 +168,46 @@ TEST(ClusterPresets, AreTheirDescriptions) {
   }
 }
 
+// A curve of the preset would undo the share that somebody set above it.
+TEST(ClusterPresets, AShareSetAboveAPresetPutsItsCurveAside) {
+  const config::ClusterConfig plain = cluster("h100-rails");
+  const config::ClusterConfig c = load({"cluster.preset=h100-rails", "cluster.gemm_efficiency=0.5"});
+  EXPECT_EQ(c.gemm_efficiency, 0.5);
+  EXPECT_TRUE(c.gemm_curve.empty());
+  EXPECT_EQ(c.attention_curve, plain.attention_curve);
+  EXPECT_EQ(c.memory_curve, plain.memory_curve);
+  // Beside a curve of the same rank it waits for the curve to be emptied.
+  const config::ClusterConfig both = load({"cluster.preset=h100-rails", "cluster.gemm_efficiency=0.5",
+                                           "cluster.gemm_curve=[{flops = 1e9, efficiency = 0.3}]"});
+  ASSERT_EQ(both.gemm_curve.size(), 1u);
+  EXPECT_EQ(both.gemm_curve[0].value, 0.3);
+  EXPECT_TRUE(load({"cluster.preset=h100-rails", "cluster.gemm_curve=[]"}).gemm_curve.empty());
+}
+
+config::ClusterConfig load_text(const std::string& lines, const std::vector<std::string>& flags) {
+  const std::string text =
+      "name = \"t\"\n[model]\npreset = \"llama3-8b\"\n[cluster]\n" + lines + "gpus = 8\n[parallel]\ntp = 8\n";
+  const config::Examined examined = config::examine_run_text(text, "t.toml", flags);
+  EXPECT_EQ(config::to_string(examined.problems), "") << lines;
+  return examined.run.cluster;
+}
+
+TEST(ClusterPresets, APresetInAFlagBringsItsDevice) {
+  const std::string of_file =
+      "preset = \"h100-rails\"\ndevice = \"h200\"\npeak_flops_bf16 = 1e12\ngpu = \"mine\"\n";
+  const config::ClusterConfig file = load_text(of_file, {});
+  EXPECT_EQ(file.gpu, "mine");
+  EXPECT_EQ(file.peak_flops_bf16, 1e12);
+  EXPECT_EQ(file.memory_bandwidth, 4.8e12);
+  config::ClusterConfig flagged = load_text(of_file, {"cluster.preset=gb200-nvl72"});
+  config::ClusterConfig expected = cluster("gb200-nvl72");
+  EXPECT_EQ(flagged, expected);
+  flagged = load_text(of_file, {"cluster.preset=gb200-nvl72", "cluster.gpu=\"other\""});
+  expected.gpu = "other";
+  EXPECT_EQ(flagged, expected);
+  // This machine is none of the known devices: nothing of the file's is left over.
+  EXPECT_EQ(load_text(of_file, {"cluster.preset=local"}), cluster("local"));
+}
+
 }  // namespace
 }  // namespace lockstep::cluster
