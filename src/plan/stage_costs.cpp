@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
-#include "cost/collective_cost.hpp"
+#include <map>
+
+#include "cost/transfer_prices.hpp"
 
 namespace lockstep::plan {
 
@@ -11,42 +13,46 @@ namespace {
 using Kind = parallel::ActionKind;
 using model::Axis;
 
-// The slowest ring along each axis among a stage's ranks, and its slowest message.
-struct StagePath {
-  cluster::Path tp, tp_kv, cp, dp, pp, pp_ends, message;
-};
-
-void slow_down(cluster::Path& path, const cluster::Path& other) {
-  path.latency = std::max(path.latency, other.latency);
-  path.seconds_per_byte = std::max(path.seconds_per_byte, other.seconds_per_byte);
-}
-
-std::vector<StagePath> slowest_paths(const parallel::Mesh& mesh, const cluster::Network& network) {
-  std::vector<StagePath> paths(static_cast<size_t>(mesh.size(Axis::pp)));
-  const auto take = [&](cluster::Path StagePath::*path, const std::vector<cluster::Path>& by_rank) {
-    for (int rank = 0; rank < mesh.size(); ++rank) {
-      const auto stage = static_cast<size_t>(mesh.coordinates(rank).pp);
-      slow_down(paths[stage].*path, by_rank[static_cast<size_t>(rank)]);
+// Transfers at the pace of each stage's slowest group, or message.
+class SlowestOfStage {
+ public:
+  explicit SlowestOfStage(const parallel::Layout& layout)
+      : prices_(without_slow_links(layout.run()), layout.mesh()), stages_(layout.stages()) {
+    for (int rank = 0; rank < layout.mesh().size(); ++rank) {
+      stage_of_.push_back(layout.mesh().coordinates(rank).pp);
     }
-  };
-  const auto rings = [&](cluster::Path StagePath::*path, Axis axis) {
-    take(path, network.ring_paths(mesh.size(), [&](int rank) { return mesh.group(axis, rank); }));
-  };
-  rings(&StagePath::tp, Axis::tp);
-  rings(&StagePath::tp_kv, Axis::tp_kv);
-  rings(&StagePath::cp, Axis::cp);
-  rings(&StagePath::dp, Axis::dp_cp);
-  rings(&StagePath::pp, Axis::pp);
-  rings(&StagePath::pp_ends, Axis::pp_ends);
-  take(&StagePath::message,
-       network.shift_paths({mesh.size(), mesh.stride(Axis::pp), mesh.size(Axis::pp)}, 1));
-  return paths;
-}
+  }
+
+  double seconds(const cost::Transfer& transfer, int stage) {
+    std::vector<double>& slowest = slowest_[transfer];
+    if (slowest.empty()) {
+      slowest.assign(static_cast<size_t>(stages_), 0.0);
+      const std::vector<double>& by_rank = prices_.seconds(transfer);
+      for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+        double& longest = slowest[static_cast<size_t>(stage_of_[rank])];
+        longest = std::max(longest, by_rank[rank]);
+      }
+    }
+    return slowest[static_cast<size_t>(stage)];
+  }
+
+ private:
+  // The plan is of a cluster in which all is well.
+  static config::RunFile without_slow_links(config::RunFile run) {
+    run.simulate.slow_links.clear();
+    return run;
+  }
+
+  cost::TransferPrices prices_;
+  int stages_;
+  std::vector<int> stage_of_;  // by rank
+  std::map<cost::Transfer, std::vector<double>> slowest_;
+};
 
 class Pricer {
  public:
-  Pricer(const parallel::Layout& layout, const cost::OpPrices& prices, int stage, const StagePath& path)
-      : layout_(layout), prices_(prices), stage_(stage), path_(path) {}
+  Pricer(const parallel::Layout& layout, const cost::OpPrices& prices, int stage, SlowestOfStage& transfers)
+      : layout_(layout), prices_(prices), stage_(stage), transfers_(transfers) {}
 
   // Sums over an action's ops.
   struct Sums {
@@ -57,25 +63,25 @@ class Pricer {
     Sums s;
     for (const model::Op& op : parallel::action_ops(layout_, stage_, {kind, chunk})) {
       if (cost::is_kernel(op.kind)) s.blocking.kernels += prices_.kernel_seconds(op);
-      if (op.axis == Axis::tp) s.blocking.tp += ring(op, path_.tp);
-      if (op.axis == Axis::tp_kv) s.blocking.tp += ring(op, path_.tp_kv);
-      if (op.axis == Axis::cp) s.blocking.cp += ring(op, path_.cp);
-      if (op.axis == Axis::dp_cp) s.dp += ring(op, path_.dp);
-      if (op.axis == Axis::pp) s.pp += ring(op, path_.pp);
-      if (op.axis == Axis::pp_ends) s.pp += ring(op, path_.pp_ends);
+      if (!model::is_collective(op.kind)) continue;
+      const double seconds = transfers_.seconds({op.kind, op.axis, op.bytes, 0}, stage_);
+      if (op.axis == Axis::tp || op.axis == Axis::tp_kv) s.blocking.tp += seconds;
+      if (op.axis == Axis::cp) s.blocking.cp += seconds;
+      if (op.axis == Axis::dp_cp) s.dp += seconds;
+      if (op.axis == Axis::pp || op.axis == Axis::pp_ends) s.pp += seconds;
     }
     return s;
   }
-
- private:
-  double ring(const model::Op& op, const cluster::Path& path) const {
-    return cost::ring_cost(op.kind, layout_.mesh().size(op.axis)).seconds(op.bytes, path);
+  double message() const {
+    return transfers_.seconds({model::OpKind::send, Axis::pp, model::boundary_bytes(layout_.shape()), 1},
+                              stage_);
   }
 
+ private:
   const parallel::Layout& layout_;
   const cost::OpPrices& prices_;
   int stage_;
-  const StagePath& path_;
+  SlowestOfStage& transfers_;
 };
 
 ChunkCost chunk_cost(const parallel::Layout& layout, const Pricer& pricer, int stage, int chunk) {
@@ -95,8 +101,8 @@ ChunkCost chunk_cost(const parallel::Layout& layout, const Pricer& pricer, int s
 }
 
 StageCost stage_cost(const parallel::Layout& layout, const parallel::Program& program,
-                     const cost::OpPrices& prices, const StagePath& path) {
-  const Pricer pricer(layout, prices, program.stage, path);
+                     const cost::OpPrices& prices, SlowestOfStage& transfers) {
+  const Pricer pricer(layout, prices, program.stage, transfers);
   StageCost cost;
   for (int c = 0; c < layout.virtual_stages(); ++c) {
     cost.chunks.push_back(chunk_cost(layout, pricer, program.stage, c));
@@ -110,7 +116,7 @@ StageCost stage_cost(const parallel::Layout& layout, const parallel::Program& pr
   cost.norm_tp = norm.blocking.tp;
   cost.norm_dp = norm.dp;
   cost.norm_pp = norm.pp;
-  cost.message = path.message.seconds(static_cast<double>(model::boundary_bytes(layout.shape())));
+  cost.message = pricer.message();
   return cost;
 }
 
@@ -136,10 +142,10 @@ BlockingCost StageCost::passes() const {
 std::vector<StageCost> stage_costs(const parallel::Layout& layout,
                                    const std::vector<parallel::Program>& programs,
                                    const cost::OpPrices& prices) {
-  const auto paths = slowest_paths(layout.mesh(), prices.network());
+  SlowestOfStage transfers(layout);
   std::vector<StageCost> costs;
   for (const parallel::Program& program : programs) {
-    costs.push_back(stage_cost(layout, program, prices, paths[static_cast<size_t>(program.stage)]));
+    costs.push_back(stage_cost(layout, program, prices, transfers));
   }
   return costs;
 }
