@@ -58,6 +58,13 @@ void check_for_training(const RunFile& run) {
     problems.push_back(problem_of(run, "cluster.gpus",
                                   fmt::format("training starts at most {} workers", max_local_workers)));
   }
+  const std::string& order = run.parallel.rank_order;
+  if (order.find("dp") < order.find("cp")) {
+    problems.push_back(
+        problem_of(run, "parallel.rank_order",
+                   "training adds gradients up replica after replica, so cp stands before dp"));
+    problems.back().fix = "\"tp-cp-pp-dp\"";
+  }
   const std::string rule = text_rule(run);
   if (!rule.empty()) problems.push_back(problem_of(run, "data.text", rule));
   if (!problems.empty()) throw UsageError(to_string(problems));

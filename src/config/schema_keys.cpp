@@ -1,4 +1,7 @@
 // The table of keys. Nothing else in the program lists them.
+#include <algorithm>
+#include <array>
+
 #include "config/presets.hpp"
 #include "config/schema.hpp"
 
@@ -172,6 +175,15 @@ std::vector<Key> cluster_keys() {
   };
 }
 
+std::vector<std::string> rank_orders() {
+  std::vector<std::string> axes = {"tp", "cp", "pp", "dp"}, orders;
+  std::array<size_t, 4> order = {0, 1, 2, 3};
+  do {
+    orders.push_back(axes[order[0]] + "-" + axes[order[1]] + "-" + axes[order[2]] + "-" + axes[order[3]]);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return orders;
+}
+
 std::vector<Key> parallel_keys() {
   return {
       KEY(parallel, tp, "Tensor-parallel ranks: a layer's matrices are cut between them.", optional, mesh),
@@ -223,8 +235,10 @@ std::vector<Key> parallel_keys() {
       KEY(parallel, recompute_every,
           "Of the model's layers every so many recompute, from the first on; the others keep all.", optional,
           count),
-      KEY(parallel, rank_order, "Mesh axes from the innermost to the outermost.", optional,
-          {.words = {"tp-cp-pp-dp"}, .others_later = true}),
+      KEY(parallel, rank_order,
+          "Mesh axes from the innermost to the outermost; neighbours on the innermost have neighbouring "
+          "ranks.",
+          optional, {.words = rank_orders()}),
   };
 }
 

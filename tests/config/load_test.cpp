@@ -250,6 +250,11 @@ TEST(Load, LogicalReplicasAreFixedInTheResolvedFile) {
   EXPECT_EQ(three.run.micro_batches(), 2 * three.run.replica_micro_batches());
 }
 
+TEST(Training, RefusesReplicasInsideContext) {
+  check_for_training(examine_tiny({"parallel.rank_order=pp-cp-dp-tp"}).run);
+  EXPECT_THROW(check_for_training(examine_tiny({"parallel.rank_order=dp-tp-cp-pp"}).run), UsageError);
+}
+
 TEST(Training, RefusesMoreWorkersThanOneMachineTakes) {
   const auto run = [](int workers) {
     const std::string n = std::to_string(workers);

@@ -256,10 +256,9 @@ TEST(Problems, TheWholeParallelismIsTaken) {
 }
 
 TEST(Problems, WhatIsKnownButNotBuiltIsSaidToBe) {
-  for (const char* flag :
-       {"model.architecture=gpt", "model.hf=config.json", "parallel.rank_order=dp-tp-cp-pp",
-        "data.tokenizer=bpe.json", "data.shards=shards/", "checkpoint.interval=10",
-        "checkpoint.interval=auto", "resilience.x=1", "campaign.x=1", "power.x=1", "diloco.x=1", "wan.x=1"}) {
+  for (const char* flag : {"model.architecture=gpt", "model.hf=config.json", "data.tokenizer=bpe.json",
+                           "data.shards=shards/", "checkpoint.interval=10", "checkpoint.interval=auto",
+                           "resilience.x=1", "campaign.x=1", "power.x=1", "diloco.x=1", "wan.x=1"}) {
     const std::string text = to_string(examine_tiny({flag}).problems);
     EXPECT_NE(text.find("not built yet"), std::string::npos) << flag << "\n" << text;
     EXPECT_EQ(text.rfind(std::string("--set ") + flag, 0), 0u) << flag << "\n" << text;

@@ -1,5 +1,4 @@
-// Properties over random run files: written and read again they are equal; proposed values work; nothing
-// crashes.
+// Properties over random run files: written and read again, equal; proposed values work; nothing crashes.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -214,7 +213,7 @@ TEST(Property, EqualitySeesEveryKey) {
   }
 }
 
-// A rule without the figures in it, to find the same rule broken again.
+// A rule without its figures.
 std::string kind_of(const Problem& problem) {
   return problem.key + ": " + problem.rule.substr(0, problem.rule.find_first_of("0123456789"));
 }
@@ -333,7 +332,7 @@ TEST(Property, TheNearestSizeThatWorksWorks) {
   EXPECT_GT(fixes, 100);
 }
 
-// One to eight bytes changed, removed, added or copied.
+// One to eight bytes changed.
 std::string mutated(std::string text) {
   for (int64_t i = drawn(1, 8); i > 0 && !text.empty(); --i) {
     const auto at = [&] { return static_cast<size_t>(drawn(0, static_cast<int64_t>(text.size()) - 1)); };

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <stdexcept>
+#include <string>
 
 #include "parallel/layer_split.hpp"
 #include "parallel/layout.hpp"
@@ -20,6 +23,34 @@ TEST(Mesh, RankIsTheFormulaOfTheDesign) {
     EXPECT_EQ(c.tp + 2 * (c.cp + 3 * (c.pp + 4 * c.dp)), rank);
     EXPECT_EQ(mesh.rank(c), rank);
   }
+}
+
+// Every order of the axes: ranks and coordinates are each other's inverse, the first axis has neighbours.
+TEST(Mesh, AnyOrderOfTheAxes) {
+  std::vector<std::string> axes = {"cp", "dp", "pp", "tp"};
+  do {
+    const std::string order = axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3];
+    const Mesh mesh(2, 3, 4, 5, 1, order);
+    const std::map<std::string, Axis> named = {
+        {"tp", Axis::tp}, {"cp", Axis::cp}, {"pp", Axis::pp}, {"dp", Axis::dp}};
+    int stride = 1;
+    for (const std::string& axis : axes) {
+      EXPECT_EQ(mesh.stride(named.at(axis)), stride) << order;
+      stride *= mesh.size(named.at(axis));
+    }
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      EXPECT_EQ(mesh.rank(mesh.coordinates(rank)), rank);
+      for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp, Axis::dp, Axis::dp_cp}) {
+        const std::vector<int> group = mesh.group(axis, rank);
+        ASSERT_EQ(static_cast<int>(group.size()), mesh.size(axis));
+        EXPECT_EQ(std::count(group.begin(), group.end(), rank), 1);
+        EXPECT_EQ(mesh.group(axis, group.front()), group);
+      }
+    }
+  } while (std::next_permutation(axes.begin(), axes.end()));
+  EXPECT_EQ(Mesh(2, 3, 4, 5, 1, "cp-tp-dp-pp").rank({1, 2, 3, 4}), 2 + 3 * (1 + 2 * (4 + 5 * 3)));
+  EXPECT_THROW(Mesh(2, 3, 4, 5, 1, "tp-cp-pp"), std::invalid_argument);
+  EXPECT_THROW(Mesh(2, 3, 4, 5, 1, "tp-cp-pp-xx"), std::invalid_argument);
 }
 
 TEST(Mesh, GroupsPartitionTheRanks) {

@@ -209,6 +209,18 @@ TEST(Parity, TheStageOfZeroDoesNotChangeABit) {
   }
 }
 
+// Nor does where ranks stand.
+TEST(Parity, TheOrderOfRanksDoesNotChangeABit) {
+  config::RunFile run = small_run({.tp = 2, .cp = 2, .pp = 2, .dp = 2}, Dtype::bf16, 5);
+  const JobResult usual = run_job(run, {.steps = 5});
+  for (const char* order : {"pp-cp-dp-tp", "cp-dp-tp-pp", "cp-tp-pp-dp"}) {
+    run.parallel.rank_order = order;
+    const JobResult job = run_job(run, {.steps = 5});
+    EXPECT_EQ(job.hash, usual.hash) << order;
+    EXPECT_EQ(job.losses, usual.losses) << order;
+  }
+}
+
 // Nor does computing again instead of keeping, or keeping what would be gathered again.
 TEST(Parity, RecomputationDoesNotChangeABit) {
   for (const int64_t cp : {1, 2}) {
