@@ -13,7 +13,7 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr int schema_version = 3;           // kept in PRAGMA user_version
+constexpr int schema_version = 4;           // kept in PRAGMA user_version
 constexpr int application_id = 0x4C4B5354;  // "LKST", kept in PRAGMA application_id
 constexpr int busy_milliseconds = 2000;
 
@@ -29,6 +29,8 @@ CREATE TABLE waits(step INTEGER, rank INTEGER, exposed_tp REAL, exposed_cp REAL,
 CREATE TABLE evaluations(step INTEGER PRIMARY KEY, loss REAL, tokens INTEGER NOT NULL);
 CREATE TABLE events(id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
                     text TEXT NOT NULL);
+CREATE TABLE prediction(one INTEGER PRIMARY KEY CHECK(one = 1), cluster TEXT NOT NULL, seconds REAL, data REAL,
+                        compute REAL, tp REAL, cp REAL, pp REAL, dp REAL, bubble REAL, optimizer REAL, barrier REAL);
 )";
 // Seconds; in `steps` the mean over ranks, NULL where some rank's never came.
 constexpr const char* wait_columns =
@@ -37,6 +39,8 @@ constexpr const char* byte_columns = "tensor_bytes, resident_bytes";  // of a ra
 constexpr const char* step_columns =
     "step, loss, grad_norm, lr, tokens, seconds, tokens_per_second, tflops, mfu, memory_bytes, mfu_causal, "
     "skipped";
+
+std::string prediction_columns() { return fmt::format("{}", fmt::join(Prediction::part_names, ", ")); }
 
 std::string advice(int code) {
   switch (code & 0xFF) {
@@ -200,12 +204,17 @@ struct RunStore::State {
                         wait_columns, byte_columns))),
         put_evaluation(make("INSERT OR REPLACE INTO evaluations(step, loss, tokens) VALUES(?,?,?)")),
         put_event(make("INSERT INTO events(time, kind, rank, text) VALUES(?,?,?,?)")),
+        put_prediction(make(fmt::format(
+            "INSERT OR REPLACE INTO prediction(one, cluster, seconds, {}) VALUES(1,?,?,?,?,?,?,?,?,?,?,?)",
+            prediction_columns()))),
         put_meta(make("INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)")),
         get_steps(make(fmt::format("SELECT {}, {} FROM steps ORDER BY step", step_columns, wait_columns))),
         get_waits(make(fmt::format("SELECT rank, {}, {} FROM waits WHERE step = ? ORDER BY rank",
                                    wait_columns, byte_columns))),
         get_evaluations(make("SELECT step, loss, tokens FROM evaluations ORDER BY step")),
         get_events(make("SELECT time, kind, rank, text FROM events ORDER BY id")),
+        get_prediction(
+            make(fmt::format("SELECT cluster, seconds, {} FROM prediction", prediction_columns()))),
         get_meta(make("SELECT value FROM meta WHERE key = ?")) {}
 
   void put_step_row(const StepRecord& r);
@@ -214,8 +223,8 @@ struct RunStore::State {
 
   std::string path;
   Database database;  // before the statements: closed after them
-  Statement put_step, drop_waits, put_waits, put_evaluation, put_event, put_meta;
-  Statement get_steps, get_waits, get_evaluations, get_events, get_meta;
+  Statement put_step, drop_waits, put_waits, put_evaluation, put_event, put_prediction, put_meta;
+  Statement get_steps, get_waits, get_evaluations, get_events, get_prediction, get_meta;
 };
 
 RunStore::RunStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -283,6 +292,13 @@ void RunStore::append_event(const RunEvent& event) {
   Query query = state_->query(state_->put_event);
   query.bind(event.time).bind(std::string_view(event.kind)).bind(int64_t{event.rank});
   query.bind(std::string_view(event.text)).row("write an event");
+}
+
+void RunStore::set_prediction(const Prediction& prediction) {
+  Query query = state_->query(state_->put_prediction);
+  query.bind(std::string_view(prediction.cluster)).bind(prediction.seconds);
+  for (const double part : prediction.parts) query.bind(part);
+  query.row("write the prediction");
 }
 
 void RunStore::set_meta(std::string_view key, std::string_view value) {
@@ -353,6 +369,14 @@ std::vector<RunEvent> RunStore::events() const {
     event.text = query.text();
   }
   return events;
+}
+
+std::optional<Prediction> RunStore::prediction() const {
+  Query query = state_->query(state_->get_prediction);
+  if (!query.row("read the prediction")) return std::nullopt;
+  Prediction prediction{query.text(), query.real(), {}};
+  for (double& part : prediction.parts) part = query.real();
+  return prediction;
 }
 
 std::optional<std::string> RunStore::meta(std::string_view key) const {

@@ -1,6 +1,6 @@
-// A run's SQLite file, run.db: steps, what every rank waited for in them, evaluations, events and facts about
-// the run, written as the run goes on. WAL mode, so that the dashboard and the sqlite3 shell can read it
-// meanwhile and a killed writer leaves whole rows.
+// A run's SQLite file, run.db: the step that was predicted, steps, what every rank waited for in them,
+// evaluations, events and facts about the run, written as the run goes on. WAL mode, so that the dashboard
+// and the sqlite3 shell can read it meanwhile and a killed writer leaves whole rows.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "observe/prediction.hpp"
 #include "observe/step_record.hpp"
 #include "observe/worker_message.hpp"
 
@@ -39,12 +40,14 @@ class RunStore {
   void append_step(const StepRecord& record, const std::vector<WaitMessage>& ranks = {});
   void append_evaluation(const EvaluationMessage& evaluation);  // likewise
   void append_event(const RunEvent& event);
+  void set_prediction(const Prediction& prediction);            // replaces
   void set_meta(std::string_view key, std::string_view value);  // replaces
 
   std::vector<StepRecord> steps() const;               // ascending
   std::vector<WaitMessage> waits(int64_t step) const;  // ascending ranks
   std::vector<EvaluationMessage> evaluations() const;  // ascending
   std::vector<RunEvent> events() const;                // in the order written
+  std::optional<Prediction> prediction() const;        // none: it failed
   std::optional<std::string> meta(std::string_view key) const;
 
  private:

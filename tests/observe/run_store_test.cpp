@@ -129,6 +129,22 @@ TEST(RunStore, ReadsBackExactly) {
   }));
 }
 
+TEST(RunStore, KeepsOnePrediction) {
+  const TemporaryFolder folder;
+  RunStore store = RunStore::create(folder / "run.db");
+  EXPECT_FALSE(store.prediction());
+  Prediction prediction{"local", 0.125, {1, 2, 3, 4, 5, 6, 7, 8, 9}};
+  store.set_prediction(prediction);
+  EXPECT_EQ(RunStore::open(folder / "run.db").prediction(), prediction);
+  prediction.cluster = "/tmp/this machine.toml";
+  prediction.seconds = 1.0 / 3;
+  store.set_prediction(prediction);
+  EXPECT_EQ(RunStore::open(folder / "run.db").prediction(), prediction);
+  OtherProgram other(folder / "run.db");
+  EXPECT_EQ(other.run("SELECT cluster, data, compute, barrier FROM prediction"),
+            std::vector<std::string>{"/tmp/this machine.toml|1.0|2.0|9.0"});
+}
+
 TEST(RunStore, WaitsOfEveryRankAndTheirMean) {
   const TemporaryFolder folder;
   RunStore store = RunStore::create(folder / "run.db");
@@ -259,7 +275,7 @@ TEST(RunStore, MisuseIsRefused) {
   { OtherProgram(folder / "run.db").run("PRAGMA user_version = 1"); }
   EXPECT_NE(message_of<RunError>([&] {
               RunStore::open(folder / "run.db");
-            }).find("its schema is version 1, this build reads 3"),
+            }).find("its schema is version 1, this build reads 4"),
             std::string::npos);
   { OtherProgram(folder / "run.db").run("PRAGMA user_version = 99"); }
   EXPECT_NE(message_of<RunError>([&] { RunStore::open(folder / "run.db"); }).find("version 99"),
