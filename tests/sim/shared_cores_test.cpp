@@ -1,0 +1,142 @@
+#include "sim/shared_cores.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "cost/transfer_prices.hpp"
+#include "sim/small_runs.hpp"
+
+namespace lockstep::sim {
+namespace {
+
+using namespace test;
+
+SharedStep shared_step(const config::RunFile& run, const StepOptions& options) {
+  const parallel::Layout layout(run);
+  return simulate_shared_step(layout, parallel::build_step_programs(layout), options);
+}
+
+double kernel_sum(const StepResult& step) {
+  return std::accumulate(step.kernel_seconds.begin(), step.kernel_seconds.end(), 0.0);
+}
+
+// What collectives and messages keep the cores of one node busy with: of every op of every rank, one by one.
+double transfer_sum(const parallel::Layout& layout, double cores) {
+  cost::TransferPrices prices(layout.run(), layout.mesh());
+  double sum = 0;
+  const auto programs = parallel::build_step_programs(layout);
+  for (int rank = 0; rank < layout.mesh().size(); ++rank) {
+    const int stage = layout.mesh().coordinates(rank).pp;
+    for (const parallel::Action& action : programs[static_cast<size_t>(stage)].actions) {
+      for (const model::Op& op : parallel::action_ops(layout, stage, action)) {
+        cost::Transfer transfer{op.kind, op.axis, op.bytes, 0};
+        if (op.kind == model::OpKind::send) {
+          transfer.stage_shift = action.peer - stage;
+          sum += prices.seconds(transfer)[static_cast<size_t>(rank)];
+        } else if (model::is_collective(op.kind)) {
+          const double seconds = prices.seconds(transfer)[static_cast<size_t>(rank)];
+          const double ranks = layout.mesh().size(op.axis);
+          sum += ranks > cores ? seconds * cores / ranks : seconds;
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+// All ranks on one node.
+config::RunFile on_cores(config::RunFile run, int64_t cores) {
+  run.cluster.gpus_per_node = 64;
+  run.cluster.cores = cores;
+  return run;
+}
+
+void free_communication(config::ClusterConfig& cluster) {
+  cluster.nvlink_bandwidth = cluster.nic_bandwidth = 1e30;
+  cluster.nvlink_latency = cluster.nic_latency = cluster.message_overhead = 0;
+}
+
+void expect_same(const StepResult& a, const StepResult& b) {
+  EXPECT_EQ(a.seconds, b.seconds);
+  EXPECT_EQ(a.split.values(), b.split.values());
+  EXPECT_EQ(a.finish_seconds, b.finish_seconds);
+}
+
+TEST(SharedCores, NothingChangesWhereEveryRankHasACore) {
+  for (const int64_t cores : {0, 8, 9}) {
+    const config::RunFile run = on_cores(small_run(2, 2, 2, 1, 4), cores);
+    StepOptions options = no_jitter();
+    options.traced_ranks = {0, 5};
+    const SharedStep shared = shared_step(run, options);
+    EXPECT_EQ(shared.stretch, 1);
+    expect_same(shared.step, simulate(run, options));
+    EXPECT_EQ(shared.step.traces.size(), 2u);
+  }
+}
+
+// Waiting for the batch, 1e-5 of these steps, is none of the cores' work.
+constexpr double nearly = 1e-4;
+
+// Equal ranks without anything to wait for: each has its share of the cores.
+TEST(SharedCores, RanksThatOnlyComputeGetEqualShares) {
+  config::RunFile run = small_run(1, 1, 6, 1, 2);
+  run.parallel.zero = 0;
+  free_communication(run.cluster);
+  const StepResult alone = simulate(on_cores(run, 0), no_jitter());
+  for (const int64_t cores : {1, 2, 4}) {
+    const SharedStep shared = shared_step(on_cores(run, cores), no_jitter());
+    const double share = 6.0 / static_cast<double>(cores);
+    EXPECT_NEAR(shared.stretch, share, nearly * share);
+    EXPECT_NEAR(shared.step.seconds, share * alone.seconds, nearly * share * alone.seconds);
+  }
+}
+
+// A pipeline's bubbles and the communication leave cores to others: the stretch is less than ranks over
+// cores, the cores are busy all the time, and with less stretch they would have to do more than they can.
+TEST(SharedCores, TheStretchIsTheSmallestThatTheCoresAllow) {
+  const config::RunFile run = on_cores(small_run(2, 2, 2, 1, 4), 3);
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  const StepResult alone = simulate_step(layout, programs, no_jitter());
+  const double busy = kernel_sum(alone) - 8 * alone.split.data + transfer_sum(layout, 3);
+  ASSERT_GT(busy, 3 * alone.seconds);
+
+  StepOptions options = no_jitter();
+  options.traced_ranks = {3};
+  const SharedStep shared = simulate_shared_step(layout, programs, options);
+  EXPECT_GT(shared.stretch, 1);
+  EXPECT_LT(shared.stretch, 8.0 / 3);
+  EXPECT_NEAR(3 * shared.step.seconds, busy, 1e-7 * busy);
+  EXPECT_EQ(shared.step.traces.size(), 1u);
+  StepOptions less = no_jitter();
+  for (int rank = 0; rank < 8; ++rank) less.slow.push_back({rank, shared.stretch * 0.999});
+  EXPECT_LT(3 * simulate_step(layout, programs, less).seconds, busy * (1 - 1e-7));
+}
+
+// Two nodes of four ranks are as stretched as one node of four is.
+TEST(SharedCores, EveryNodeHasItsOwnCores) {
+  config::RunFile run = small_run(1, 1, 8, 1, 2);
+  run.parallel.zero = 0;
+  free_communication(run.cluster);
+  run.cluster.gpus_per_node = 4;
+  run.cluster.cores = 2;
+  EXPECT_NEAR(shared_step(run, no_jitter()).stretch, 2, nearly);
+  run.cluster.cores = 4;
+  EXPECT_EQ(shared_step(run, no_jitter()).stretch, 1);
+}
+
+// The slow ranks that were asked for stay slow, on top of the stretch.
+TEST(SharedCores, JitterAndSlowRanksStay) {
+  const config::RunFile run = on_cores(small_run(1, 1, 4, 1, 2), 2);
+  StepOptions options;
+  options.slow = {{1, 3}};
+  const SharedStep shared = shared_step(run, options);
+  EXPECT_EQ(shared.step.slowest_rank, 1);
+  EXPECT_GE(shared.stretch, 1);
+  const StepResult alone = simulate(run, options);
+  EXPECT_GE(2 * shared.step.seconds, kernel_sum(alone) - 4 * alone.split.data);
+}
+
+}  // namespace
+}  // namespace lockstep::sim
