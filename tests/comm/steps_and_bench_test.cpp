@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "comm/bench.hpp"
+#include "comm/message_bench.hpp"
 #include "comm/process_ranks.hpp"
 #include "comm/step_executor.hpp"
 #include "ranks.hpp"
@@ -140,6 +141,18 @@ TEST(Bench, WhatARankThrowsAndWhatKillsItIsReported) {
       run_in_processes(2, [](World& world) { return std::string(200'000, world.rank() == 0 ? 'a' : 'b'); });
   EXPECT_EQ(reports[1].report, std::string(200'000, 'b'));
   EXPECT_EQ(reports[1].error, "");
+}
+
+TEST(Bench, MessagesTakeLongerWhenTheyAreLarger) {
+  const std::vector<MessageRow> rows = bench_messages({1, size_t{16} << 20}, 3);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].bytes, size_t{16} << 20);
+  EXPECT_GT(rows[0].microseconds, 0.01) << "no memory is as fast";
+  // Copied in and out, at no more than 1 TB/s.
+  EXPECT_GT(rows[1].microseconds, 32);
+  EXPECT_GT(rows[1].microseconds, rows[0].microseconds);
+  EXPECT_THROW(bench_messages({0}), UsageError);
+  EXPECT_THROW(bench_messages({8}, 0), UsageError);
 }
 
 TEST(Bench, WrongOptionsAreRefused) {
