@@ -36,7 +36,7 @@ constexpr Feature table[] = {
     {"validate", "predicts published measurements and prints the errors", false},
     {"facts", "computes the published claims", false},
     {"sample", "writes text from a checkpoint", false},
-    {"calibrate", "measures this machine and writes a cluster file", false},
+    {"calibrate", "measures this machine and writes a cluster file", true},
     {"diagnose", "reads flight-recorder dumps and names the culprit", false},
     {"data prepare", "turns text into token shards", false},
     {"data tokenizer", "trains or inspects a BPE tokenizer", false},
@@ -60,6 +60,7 @@ constexpr Entry entries[] = {
     {"runs", runs},
     {"runs export", runs_export},
     {"doctor", doctor},
+    {"calibrate", calibrate},
 };
 
 constexpr std::string_view status_page = "docs/status.md lists what works";

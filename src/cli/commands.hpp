@@ -30,5 +30,6 @@ int bench_collective(const Arguments& arguments);
 int runs(const Arguments& arguments);
 int runs_export(const Arguments& arguments);
 int doctor(const Arguments& arguments);
+int calibrate(const Arguments& arguments);
 
 }  // namespace lockstep::cli

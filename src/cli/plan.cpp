@@ -7,18 +7,21 @@
 #include "cli/flags.hpp"
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
+#include "cli/prediction.hpp"
 
 namespace lockstep::cli {
 
 int plan(const Arguments& arguments) {
-  std::string file;
+  std::string file, cluster;
   std::vector<std::string> overrides;
   bool json = false;
   Flags flags("plan", "lockstep plan configs/llama3-405b-16k.toml --set parallel.tp=4 --set parallel.dp=256");
   flags.required(file, "RUN.toml", "the run file")
       .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
+      .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
+  add_cluster_file(overrides, cluster);
   const config::RunFile run = config::load_run_file(file, overrides);
   checked_programs(parallel::Layout(run));
   const lockstep::plan::Plan result = lockstep::plan::plan_of(run);

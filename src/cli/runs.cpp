@@ -8,9 +8,11 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/prediction.hpp"
 #include "observe/run_folder.hpp"
 #include "observe/run_store.hpp"
 #include "resilience/run_lock.hpp"
@@ -25,7 +27,9 @@ struct RunRow {
   std::string folder, name, state;
   int64_t steps_done = 0, steps = 0;
   double last_loss = std::nan("");
-  std::string eval_loss;  // empty: none
+  std::string eval_loss;               // empty: none
+  double step_seconds = std::nan("");  // the middle of the steady ones
+  std::optional<observe::Prediction> prediction;
 };
 
 RunRow read_store(const fs::path& folder) {
@@ -41,6 +45,8 @@ RunRow read_store(const fs::path& folder) {
   row.steps = std::stoll(store.meta("steps").value_or("0"));
   if (!steps.empty()) row.last_loss = steps.back().loss;
   row.eval_loss = store.meta("eval_loss").value_or("");
+  row.step_seconds = median_step_seconds(steps, std::stoll(store.meta("first_steady_step").value_or("4")));
+  row.prediction = store.prediction();
   return row;
 }
 
@@ -75,6 +81,12 @@ std::vector<fs::path> run_folders(const fs::path& parent) {
 
 std::string short_number(double value) { return std::isnan(value) ? "-" : fmt::format("{:.4f}", value); }
 
+std::string short_seconds(double value) { return std::isnan(value) ? "-" : format_seconds(value); }
+
+double predicted_seconds(const RunRow& row) {
+  return row.prediction ? row.prediction->seconds : std::nan("");
+}
+
 void print_table(const std::vector<RunRow>& rows, const std::string& parent) {
   if (rows.empty()) {
     print(fmt::format("no runs in {}; `lockstep train configs/tiny.toml` makes one\n", parent));
@@ -82,12 +94,14 @@ void print_table(const std::vector<RunRow>& rows, const std::string& parent) {
   }
   size_t width = 6;
   for (const RunRow& row : rows) width = std::max(width, row.folder.size());
-  std::string text = fmt::format("{:<{}}  {:<11}  {:>13}  {:>9}  {:>9}\n", "folder", width, "state", "steps",
-                                 "loss", "held-out");
+  std::string text = fmt::format("{:<{}}  {:<11}  {:>13}  {:>9}  {:>9}  {}  {}\n", "folder", width, "state",
+                                 "steps", "loss", "held-out", right("a step", 9), right("predicted", 9));
   for (const RunRow& row : rows) {
-    text += fmt::format("{:<{}}  {:<11}  {:>13}  {:>9}  {:>9}\n", row.folder, width, row.state,
+    text += fmt::format("{:<{}}  {:<11}  {:>13}  {:>9}  {:>9}  {}  {}\n", row.folder, width, row.state,
                         fmt::format("{}/{}", row.steps_done, row.steps), short_number(row.last_loss),
-                        row.eval_loss.empty() ? "-" : short_number(std::stod(row.eval_loss)));
+                        row.eval_loss.empty() ? "-" : short_number(std::stod(row.eval_loss)),
+                        right(short_seconds(row.step_seconds), 9),
+                        right(short_seconds(predicted_seconds(row)), 9));
   }
   print(text);
 }
@@ -102,6 +116,9 @@ Json rows_json(const std::vector<RunRow>& rows) {
                 {"steps", row.steps}};
     one["last_loss"] = row.last_loss;  // NaN prints as null
     one["eval_loss"] = row.eval_loss.empty() ? Json() : Json(std::stod(row.eval_loss));
+    one["step_seconds"] = row.step_seconds;  // the median after the warm-up
+    one["predicted_step_seconds"] = predicted_seconds(row);
+    one["predicted_with"] = row.prediction ? Json(row.prediction->cluster) : Json();
     out.push_back(std::move(one));
   }
   return out;

@@ -7,10 +7,12 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "cli/against.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
+#include "cli/prediction.hpp"
 #include "plan/memory.hpp"
 #include "plan/report.hpp"
 #include "sim/report.hpp"
@@ -51,7 +53,7 @@ std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layo
 }  // namespace
 
 int simulate(const Arguments& arguments) {
-  std::string file;
+  std::string file, cluster, against;
   std::vector<std::string> overrides;
   Wanted wanted;
   int64_t steps = 1;
@@ -61,6 +63,8 @@ int simulate(const Arguments& arguments) {
               "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0,8");
   flags.required(file, "RUN.toml", "the run file")
       .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
+      .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
+      .text(against, "--against", "RUN_FOLDER", "sets the step beside those of a real run of the same layout")
       .number(steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
       .number(seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
       .text(wanted.trace, "--trace", "FILE", "writes the steps as a Chrome trace (JSON)")
@@ -69,6 +73,7 @@ int simulate(const Arguments& arguments) {
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
 
+  add_cluster_file(overrides, cluster);
   const config::RunFile run = config::load_run_file(file, overrides);
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
@@ -77,18 +82,25 @@ int simulate(const Arguments& arguments) {
   const std::vector<parallel::Program> programs = checked_programs(layout);
 
   sim::SeveralSteps all;
+  sim::SharedStep shared;
   for (options.step = 0; options.step < steps; ++options.step) {
-    all.add(sim::simulate_step(layout, programs, options));
+    shared = sim::simulate_shared_step(layout, programs, options);
+    all.add(shared.step);
   }
-  const sim::StepResult result = all.summary();
+  const sim::StepResult result = shared.step = all.summary();
   if (!wanted.trace.empty()) sim::write_chrome_trace(wanted.trace, layout.mesh(), result.traces);
+  std::optional<Comparison> comparison;
+  if (!against.empty()) comparison = compare(run, programs, shared, against);
   const lockstep::plan::MemoryReport memory = lockstep::plan::memory_of(layout, programs);
   if (json) {
-    print_json(sim::simulate_json(run, result, all.seconds(), memory_json(memory)));
+    Json document = sim::simulate_json(run, result, all.seconds(), memory_json(memory));
+    if (comparison) document["against"] = comparison_json(*comparison);
+    print_json(document);
     return exit_ok;
   }
   const cost::Style style = text_style();
   print(sim::simulate_text(run, result, all.seconds(), style) + memory_text(memory, style));
+  if (comparison) print(comparison_text(*comparison, style));
   if (!wanted.trace.empty()) {
     print(fmt::format("\n{} holds {} rank{}, for chrome://tracing or Perfetto\n", wanted.trace,
                       options.traced_ranks.size(), options.traced_ranks.size() == 1 ? "" : "s"));

@@ -15,6 +15,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 #include "cli/output.hpp"
+#include "cli/prediction.hpp"
 #include "cli/run_text.hpp"
 #include "observe/chrome_trace.hpp"
 #include "observe/span.hpp"
@@ -41,11 +42,13 @@ TrainRun::TrainRun(const config::RunFile& run, observe::RunFolder folder, std::F
       assembly_(static_cast<size_t>(run.parallel.world_size())) {
   store_.set_meta("name", run.name);
   store_.set_meta("steps", std::to_string(run.train.steps));
+  store_.set_meta("first_steady_step", std::to_string(first_steady_step(run.train)));
   store_.set_meta("state", "running");
 }
 
 resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
   event("start", -1, fmt::format("{} workers", run_.parallel.world_size()));
+  predict();
   resilience::LaunchEnd end;
   try {
     end = launch_workers(worker);
@@ -79,6 +82,18 @@ resilience::LaunchEnd TrainRun::go(const std::filesystem::path& worker) {
                                  kept()));
   }
   return end;
+}
+
+// What the simulator says of this run's step, kept beside what the steps will take. A run does not need it.
+void TrainRun::predict() {
+  try {
+    prediction_ = predict_step(run_);
+    store_.set_prediction(*prediction_);
+  } catch (const std::exception& error) {
+    prediction_.reset();
+    event("prediction failed", -1, error.what());
+    waiting_.push_back({fmt::format("this run's step is not predicted: {}", error.what())});
+  }
 }
 
 // A run that ended, but has nothing to show.
@@ -249,6 +264,14 @@ Json TrainRun::result() const {
   return out;
 }
 
+std::string TrainRun::prediction_text() const {
+  const double measured = median_step_seconds(steps_, first_steady_step(run_.train));
+  if (!prediction_ || std::isnan(measured)) return "";
+  return fmt::format("{} a step, median; predicted {} with {}, {}\n", format_seconds(measured),
+                     format_seconds(prediction_->seconds), prediction_->cluster,
+                     off_by(prediction_->seconds, measured));
+}
+
 std::string TrainRun::summary() const {
   const std::string folder = folder_.path().string();
   std::string text =
@@ -259,7 +282,7 @@ std::string TrainRun::summary() const {
     text += fmt::format("  {} tokens/s, median {}",
                         format_thousands(static_cast<int64_t>(std::llround(rate))), means_.over());
   }
-  text += "\n" + (peak_ ? means_.text(peak_text()) : "");
+  text += "\n" + prediction_text() + (peak_ ? means_.text(peak_text()) : "");
   text += fmt::format("\n{}\n  run.toml          the run file, resolved\n", folder);
   text += "  run.db            every step, what each rank waited for, every event (SQLite)\n";
   if (traced_) {
@@ -271,7 +294,8 @@ std::string TrainRun::summary() const {
   const std::string program = program_path();
   text += "\nnext:\n";
   text += fmt::format("  {} runs export {}   every step as CSV\n", program, folder);
-  text += fmt::format("  {} simulate {}/run.toml   the same program, modelled\n", program, folder);
+  text += fmt::format("  {0} simulate {1}/run.toml{2}   the same program, modelled\n", program, folder,
+                      traced_ ? " --against " + folder : "");
   return text;
 }
 

@@ -42,6 +42,7 @@ class TrainRun {
     double eta_seconds = -1;
   };
 
+  void predict();
   void check_worth();
   resilience::LaunchEnd launch_workers(const std::filesystem::path& worker);
   void take(int rank, const observe::WorkerMessage& message);
@@ -56,6 +57,7 @@ class TrainRun {
   void merge_trace();
   std::string kept() const;  // where a run that did not finish left what it did
   std::string peak_text() const;
+  std::string prediction_text() const;  // beside what was measured; empty: there is none
 
   const config::RunFile& run_;
   observe::RunFolder folder_;
@@ -69,6 +71,7 @@ class TrainRun {
   RunMeans means_;
   std::deque<observe::EvaluationMessage> evaluations_;  // whose step's line has not come yet
   std::deque<Line> waiting_;
+  std::optional<observe::Prediction> prediction_;
   std::optional<observe::MatrixPeak> peak_;
   std::optional<observe::FinalMessage> final_;
   bool traced_ = false;

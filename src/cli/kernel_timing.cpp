@@ -1,0 +1,194 @@
+#include "cli/kernel_timing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "config/value.hpp"
+#include "observe/run_folder.hpp"
+#include "observe/span.hpp"
+#include "parallel/program.hpp"
+
+namespace lockstep::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t warm_steps = 3;
+
+// Two documents of letters; what they say does not change what a step takes.
+void write_text(const fs::path& folder) {
+  fs::create_directories(folder);
+  for (const char* name : {"trained.txt", "held_out.txt"}) {
+    std::string text;
+    for (int i = 0; i < (1 << 16); ++i) text += static_cast<char>('a' + (i * i / 7 + i) % 26);
+    std::ofstream out(folder / name, std::ios::binary);
+    out << text;
+    if (!out.flush()) throw RunError(fmt::format("{}: cannot be written", (folder / name).string()));
+  }
+}
+
+config::RunFile run_of(const TimedShape& s, const TimingPlan& plan, const fs::path& text) {
+  const std::string toml = fmt::format(
+      "name = \"calibrate\"\n[model]\nlayers = 2\nhidden = {}\nffn = {}\nheads = {}\nkv_heads = {}\n"
+      "vocab = 256\n[cluster]\npreset = \"local\"\ngpus = {}\n[parallel]\ntp = {}\nmicro_batch = {}\n"
+      "[train]\nsequence = {}\nglobal_batch = {}\nsteps = {}\ndtype = \"{}\"\ntrace_first_step = {}\n"
+      "trace_steps = {}\neval_sequences = 1\n[data]\ntext = {}\nheld_out = [\"held_out\"]\n",
+      s.hidden, s.ffn, s.heads, s.kv_heads, s.tp, s.tp, s.micro_batch, s.sequence,
+      s.micro_batch * s.micro_batches, warm_steps + plan.steps, config::to_string(plan.dtype), warm_steps + 1,
+      plan.steps, config::to_literal(config::Value(text.string())));
+  const config::Examined examined = config::examine_run_text(toml, text / "calibrate.toml", {});
+  if (!examined.problems.empty()) throw UsageError(config::to_string(examined.problems));
+  return examined.run;
+}
+
+struct ProgramOp {
+  model::Op op;
+  double count = 0;  // in a step of one rank
+};
+
+// One chunk a worker, so that ops of a name are of a size.
+std::map<std::string, ProgramOp, std::less<>> kernels_of(const config::RunFile& run) {
+  const parallel::Layout layout(run);
+  std::map<std::string, ProgramOp, std::less<>> kernels;
+  const parallel::Program program = parallel::build_step_programs(layout).front();
+  for (const parallel::Action& action : program.actions) {
+    for (const model::Op& op : parallel::action_ops(layout, 0, action)) {
+      if (op.stream != model::Stream::compute) continue;
+      ProgramOp& kernel = kernels[std::string(op.name)];
+      kernel.op = op;
+      ++kernel.count;
+    }
+  }
+  return kernels;
+}
+
+double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// One worker's step: its ops in the order of their starts.
+using StepSpans = std::map<int32_t, std::vector<observe::Span>>;
+
+StepSpans steps_of(const observe::SpanFile& file) {
+  StepSpans steps;
+  for (const observe::Span& span : file.spans) {
+    if (span.stream == observe::Stream::compute) steps[span.step].push_back(span);
+  }
+  for (auto& [step, spans] : steps) {
+    std::sort(spans.begin(), spans.end(),
+              [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  }
+  return steps;
+}
+
+// What a lone worker spends between its ops, where nothing else can be.
+void time_gaps(const StepSpans& steps, TimedRun& timed) {
+  std::vector<double> between_ops, between_steps;
+  const std::vector<observe::Span>* before = nullptr;
+  for (const auto& [step, spans] : steps) {
+    int64_t gaps = 0;
+    for (size_t i = 1; i < spans.size(); ++i) {
+      gaps += std::max<int64_t>(0, spans[i].start_ns - spans[i - 1].end_ns);
+    }
+    between_ops.push_back(seconds_of(gaps) / static_cast<double>(spans.size()));
+    if (before != nullptr) {
+      between_steps.push_back(seconds_of(spans.front().start_ns - before->back().end_ns));
+    }
+    before = &spans;
+  }
+  timed.seconds_between_ops = cluster::median(between_ops);
+  timed.seconds_between_steps = cluster::median(between_steps);
+}
+
+void add_samples(const std::map<std::string, std::vector<double>>& times, TimedRun& timed) {
+  for (const auto& [name, kernel] : kernels_of(timed.run)) {
+    const auto found = times.find(name);
+    if (found == times.end()) throw RunError(fmt::format("the trace has no {}", name));
+    const bool memory = kernel.op.kind == model::OpKind::memory;
+    const double size = memory ? static_cast<double>(kernel.op.bytes) : kernel.op.flops;
+    const cluster::KernelSample sample{size, cluster::median(found->second), kernel.count};
+    (memory                                  ? timed.memory
+     : kernel.op.kind == model::OpKind::gemm ? timed.gemm
+                                             : timed.attention)
+        .push_back(sample);
+  }
+}
+
+void read_traces(const observe::RunFolder& folder, TimedRun& timed) {
+  std::map<std::string, std::vector<double>> times;  // seconds, by op
+  for (int64_t rank = 0; rank < timed.run.parallel.world_size(); ++rank) {
+    const observe::SpanFile file = observe::load_spans(folder.trace() / fmt::format("rank-{}.spans", rank));
+    const StepSpans steps = steps_of(file);
+    for (const auto& [step, spans] : steps) {
+      for (const observe::Span& span : spans) {
+        times[file.names.at(span.name)].push_back(seconds_of(span.end_ns - span.start_ns));
+      }
+    }
+    if (timed.run.parallel.world_size() == 1) time_gaps(steps, timed);
+  }
+  add_samples(times, timed);
+}
+
+}  // namespace
+
+TimingPlan timing_plan(config::Dtype dtype, int cores, bool quick) {
+  TimingPlan plan;
+  plan.dtype = dtype;
+  plan.shapes.push_back({});
+  if (cores > 1) plan.shapes.push_back({.tp = 2});
+  if (quick) {
+    plan.steps = 4;
+    return plan;
+  }
+  plan.shapes.push_back(
+      {.hidden = 32, .ffn = 96, .heads = 2, .kv_heads = 2, .sequence = 32, .micro_batch = 2});
+  plan.shapes.push_back({.hidden = 64, .ffn = 192, .heads = 4, .kv_heads = 2, .sequence = 64});
+  plan.shapes.push_back({.hidden = 256, .ffn = 768});
+  plan.shapes.push_back({.hidden = 512,
+                         .ffn = 1536,
+                         .heads = 8,
+                         .kv_heads = 8,
+                         .sequence = 256,
+                         .micro_batch = 2,
+                         .micro_batches = 1});
+  return plan;
+}
+
+TimedRunEnd time_run(const TimedShape& shape, const TimingPlan& plan, const fs::path& worker,
+                     const fs::path& scratch) {
+  write_text(scratch / "text");
+  TimedRunEnd out;
+  TimedRun& timed = out.timed;
+  timed.run = run_of(shape, plan, scratch / "text");
+  fs::remove_all(scratch / "run");
+  const observe::RunFolder folder =
+      observe::RunFolder::create_at(scratch / "run", config::to_toml(timed.run));
+  std::vector<double> seconds;
+  resilience::LaunchPlan launch_plan;
+  launch_plan.worker = worker;
+  launch_plan.run_folder = folder.path();
+  launch_plan.world_size = static_cast<int>(timed.run.parallel.world_size());
+  resilience::LaunchListener listener;
+  listener.message = [&](int, const observe::WorkerMessage& message) {
+    if (const auto* peak = std::get_if<observe::MatrixPeak>(&message)) {
+      timed.peak_flops = peak->flops / peak->cores;
+    } else if (const auto* step = std::get_if<observe::StepRecord>(&message)) {
+      if (step->step > warm_steps) seconds.push_back(step->seconds);
+    }
+  };
+  out.end = resilience::launch(launch_plan, listener);
+  if (out.end.kind == resilience::LaunchEnd::Kind::failed) {
+    throw RunError(fmt::format("a small run to time kernels failed: {}", out.end.text));
+  }
+  if (out.end.kind == resilience::LaunchEnd::Kind::interrupted) return out;
+  timed.step_seconds = cluster::median(seconds);
+  read_traces(folder, timed);
+  return out;
+}
+
+}  // namespace lockstep::cli
