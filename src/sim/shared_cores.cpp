@@ -9,9 +9,22 @@ namespace lockstep::sim {
 
 namespace {
 
+// Seconds that a worker keeps a core when it waits for others that need it: of the number of workers measured
+// that is nearest to `ranks`, the smallest size.
+double switch_seconds(const config::ClusterConfig& cluster, int64_t ranks) {
+  const config::TimedTransfer* nearest = nullptr;
+  for (const config::TimedTransfer& time : cluster.all_gather_times) {  // ascending ranks, then sizes
+    if (time.ranks <= cluster.cores) continue;
+    const auto distance = [&](const config::TimedTransfer& t) { return std::abs(t.ranks - ranks); };
+    if (nearest == nullptr || distance(time) < distance(*nearest)) nearest = &time;
+  }
+  if (nearest == nullptr) return 0;
+  return nearest->seconds * static_cast<double>(cluster.cores) / static_cast<double>(nearest->ranks);
+}
+
 // Seconds by rank that collectives and sends keep a core busy.
 std::vector<double> transfer_work(const parallel::Layout& layout,
-                                  const std::vector<parallel::Program>& programs) {
+                                  const std::vector<parallel::Program>& programs, double switching) {
   const parallel::Mesh& mesh = layout.mesh();
   const double cores = static_cast<double>(layout.run().cluster.cores);
   cost::TransferPrices prices(layout.run(), mesh);
@@ -27,7 +40,8 @@ std::vector<double> transfer_work(const parallel::Layout& layout,
         const std::vector<double>& seconds = prices.seconds(transfer);
         for (int rank = 0; rank < mesh.size(); ++rank) {
           if (mesh.coordinates(rank).pp != program.stage) continue;
-          work[static_cast<size_t>(rank)] += seconds[static_cast<size_t>(rank)] * had_a_core;
+          const double one = seconds[static_cast<size_t>(rank)];
+          if (one > 0) work[static_cast<size_t>(rank)] += one * had_a_core + switching;
         }
       }
     }
@@ -80,8 +94,9 @@ SharedStep simulate_shared_step(const parallel::Layout& layout,
   SharedStep shared{simulate_step(layout, programs, options)};
   const int64_t ranks_of_node = std::min<int64_t>(cluster.gpus_per_node, layout.mesh().size());
   if (cluster.cores == 0 || ranks_of_node <= cluster.cores) return shared;
-  const double wanted = busiest_node(cluster, shared.step, transfer_work(layout, programs)) /
-                        static_cast<double>(cluster.cores);
+  const std::vector<double> transfers =
+      transfer_work(layout, programs, switch_seconds(cluster, ranks_of_node));
+  const double wanted = busiest_node(cluster, shared.step, transfers) / static_cast<double>(cluster.cores);
   if (wanted <= shared.step.seconds) return shared;
 
   double wall = shared.step.wall_seconds;

@@ -10,10 +10,13 @@
 // kernels (their seconds at f = 1, without waiting for the batch), with its collectives, and with the
 // messages that it sends. A collective's time is not stretched: measured between N workers on C cores it
 // contains its share already, and of that time each worker can have had a core for min(1, C / N) only.
+// Whoever waits in a collective or sends a message gives its core to another worker: each time this takes a
+// core as long as the smallest all-gather between more than C workers that was measured takes one of each
+// (nothing without one).
 //
-// What this leaves out: what switching between workers costs, and that an operating system stretches unevenly
-// (a rank that computes while the others wait is not stretched at all). The step's seconds are those of C
-// busy cores; where they are booked, compute or waiting, is not what a trace shows.
+// What this leaves out: that kernels find colder caches after another worker, and that an operating system
+// stretches unevenly (a rank that computes while the others wait is not stretched at all). The step's seconds
+// are those of C busy cores; where they are booked, compute or waiting, is not what a trace shows.
 #pragma once
 
 #include <vector>

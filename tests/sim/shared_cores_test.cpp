@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "cost/transfer_prices.hpp"
@@ -112,6 +113,32 @@ TEST(SharedCores, TheStretchIsTheSmallestThatTheCoresAllow) {
   StepOptions less = no_jitter();
   for (int rank = 0; rank < 8; ++rank) less.slow.push_back({rank, shared.stretch * 0.999});
   EXPECT_LT(3 * simulate_step(layout, programs, less).seconds, busy * (1 - 1e-7));
+}
+
+// Measured times of collectives, and what giving cores away costs: six ranks on two cores, all of one group.
+TEST(SharedCores, CollectivesKeepCoresForTheirShare) {
+  config::RunFile run = on_cores(small_run(1, 1, 6, 1, 2), 2);
+  run.parallel.zero = 1;
+  const double seconds = simulate(run, no_jitter()).seconds;
+  // Far from each other, so that each shows: 6 ranks have a core for a third of it, 8 for a quarter.
+  run.cluster.all_reduce_times = {{6, 8, seconds / 8}};
+  run.cluster.all_gather_times = {{2, 8, seconds / 2}, {8, 8, seconds / 16}, {8, 1e9, 100 * seconds}};
+  run.cluster.reduce_scatter_times = {{6, 8, seconds / 4}};
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  cost::TransferPrices prices(run, layout.mesh());
+  double transfers = 0;
+  for (const parallel::Action& action : programs[0].actions) {
+    for (const model::Op& op : parallel::action_ops(layout, 0, action)) {
+      if (!model::is_collective(op.kind)) continue;
+      transfers += prices.seconds({op.kind, op.axis, op.bytes, 0})[0] / 3 + seconds / 16 / 4;
+    }
+  }
+  const StepResult alone = simulate(run, no_jitter());
+  const double busy = kernel_sum(alone) - 6 * alone.split.data + 6 * transfers;
+  ASSERT_GT(busy, 2 * alone.seconds);
+  EXPECT_GT(6 * transfers, 0.1 * busy);
+  EXPECT_NEAR(2 * shared_step(run, no_jitter()).step.seconds, busy, nearly * busy);
 }
 
 // Two nodes of four ranks are as stretched as one node of four is.
