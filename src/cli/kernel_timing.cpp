@@ -105,33 +105,46 @@ void time_gaps(const StepSpans& steps, TimedRun& timed) {
   timed.seconds_between_steps = cluster::median(between_steps);
 }
 
-void add_samples(const std::map<std::string, std::vector<double>>& times, TimedRun& timed) {
-  for (const auto& [name, kernel] : kernels_of(timed.run)) {
+// Every op by the middle of its times, and all of them longer by what the middle step's kernels took beyond
+// that: some calls in every step are late (pages, caches, other programs), and no op's middle has them.
+void add_samples(const std::map<std::string, std::vector<double>>& times,
+                 const std::vector<double>& step_kernels, TimedRun& timed) {
+  double sum = 0;
+  const auto kernels = kernels_of(timed.run);
+  for (const auto& [name, kernel] : kernels) {
     const auto found = times.find(name);
     if (found == times.end()) throw RunError(fmt::format("the trace has no {}", name));
+    sum += cluster::median(found->second) * kernel.count;
+  }
+  const double late = cluster::median(step_kernels) / sum;
+  for (const auto& [name, kernel] : kernels) {
     const bool memory = kernel.op.kind == model::OpKind::memory;
     const double size = memory ? static_cast<double>(kernel.op.bytes) : kernel.op.flops;
-    const cluster::KernelSample sample{size, cluster::median(found->second), kernel.count};
-    (memory                                  ? timed.memory
-     : kernel.op.kind == model::OpKind::gemm ? timed.gemm
-                                             : timed.attention)
-        .push_back(sample);
+    const cluster::KernelSample sample{size, cluster::median(times.at(name)) * late, kernel.count};
+    std::vector<cluster::KernelSample>& products =
+        kernel.op.kind == model::OpKind::gemm ? timed.gemm : timed.attention;
+    (memory ? timed.memory : products).push_back(sample);
   }
 }
 
 void read_traces(const observe::RunFolder& folder, TimedRun& timed) {
   std::map<std::string, std::vector<double>> times;  // seconds, by op
+  std::vector<double> step_kernels;                  // seconds, of each rank's step
   for (int64_t rank = 0; rank < timed.run.parallel.world_size(); ++rank) {
     const observe::SpanFile file = observe::load_spans(folder.trace() / fmt::format("rank-{}.spans", rank));
     const StepSpans steps = steps_of(file);
     for (const auto& [step, spans] : steps) {
+      double sum = 0;
       for (const observe::Span& span : spans) {
-        times[file.names.at(span.name)].push_back(seconds_of(span.end_ns - span.start_ns));
+        const double seconds = seconds_of(span.end_ns - span.start_ns);
+        times[file.names.at(span.name)].push_back(seconds);
+        sum += seconds;
       }
+      step_kernels.push_back(sum);
     }
     if (timed.run.parallel.world_size() == 1) time_gaps(steps, timed);
   }
-  add_samples(times, timed);
+  add_samples(times, step_kernels, timed);
 }
 
 }  // namespace
