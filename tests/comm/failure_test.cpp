@@ -270,16 +270,19 @@ TEST(Failure, AMessageOfAnotherSizeOrTypeIsRefused) {
   expect_contains(errors[1], "global rank 0 sent 10 f32 with tag 3, global rank 1 expects 9 f32 with tag 3");
 }
 
-// Rank 1 asks for the wrong size of a message of rank 0, then goes on using the broken group. `ask` says how.
-void expect_refusals(const std::function<void(Communicator&)>& ask) {
+// Rank 1 asks for the wrong size of a message of rank 0, then goes on using the broken group. `ask` says how;
+// when `sent` returns, rank 0 has nothing more to do in the group.
+void expect_refusals(const std::function<void(Communicator&, const std::function<void()>& sent)>& ask) {
   const auto errors = run_threads(
       2,
       [&](World& world) {
         const auto group = world.group("g", everyone(2));
+        const auto apart = world.group("apart", everyone(2));
         const std::vector<float> data(2000, 1.f);
-        if (world.rank() == 1) return ask(*group);
+        if (world.rank() == 1) return ask(*group, [&] { apart->barrier(); });
         group->send(data.data(), 10, DataType::f32, 1, 1);
         group->send(data.data(), 2000, DataType::f32, 1, 2);
+        apart->barrier();
       },
       false);
   EXPECT_EQ(errors[0], "");
@@ -287,10 +290,11 @@ void expect_refusals(const std::function<void(Communicator&)>& ask) {
 }
 
 TEST(Failure, AGroupStaysBrokenAfterAMessageOfTheWrongSize) {
-  expect_refusals([](Communicator& group) {
+  expect_refusals([](Communicator& group, const auto& sent) {
     std::vector<float> data(2000);
     Work wrong = group.irecv(data.data(), 9, DataType::f32, 0, 1);
     Work other = group.irecv(data.data(), 2000, DataType::f32, 0, 2);
+    sent();
     EXPECT_THROW(wrong.wait(), RunError);
     EXPECT_THROW(wrong.wait(), RunError);
     other.wait();  // what came whole is whole
@@ -300,9 +304,10 @@ TEST(Failure, AGroupStaysBrokenAfterAMessageOfTheWrongSize) {
 }
 
 TEST(Failure, AKeptMessageOfTheWrongSizeIsRefused) {
-  expect_refusals([](Communicator& group) {
+  expect_refusals([](Communicator& group, const auto& sent) {
     std::vector<float> data(2000);
     group.recv(data.data(), 2000, DataType::f32, 0, 2);  // the first message is kept meanwhile
+    sent();
     EXPECT_THROW((void)group.irecv(data.data(), 9, DataType::f32, 0, 1), RunError);
     (void)group.irecv(data.data(), 10, DataType::f32, 0, 1);
   });
