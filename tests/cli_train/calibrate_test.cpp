@@ -30,45 +30,61 @@ class Calibrate : public testing::Test {
     return lockstep(words, folder_.path());
   }
 
+  // Calibrates into here.toml; the document that it prints.
+  Json measure() const {
+    const Outcome outcome = command({"calibrate", "--quick", "--output", "here.toml", "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string text = read_file(folder_.path() / "here.toml");
+    EXPECT_TRUE(text.starts_with("# This machine, as `lockstep calibrate` measured it.\n"));
+    for (const char* word : {"# when     2", "# machine  ", "# build    lockstep "}) {
+      EXPECT_NE(text.find(word), std::string::npos) << word;
+    }
+    return Json::parse(outcome.out);
+  }
+
+  // Trains 30 steps with here.toml, and sets what is predicted with it beside: by the run itself and after
+  // it.
+  Json train(const std::string& run) const {
+    const Outcome trained = command({"train", "run.toml", "--run-dir", run, "--set", "cluster.file=here.toml",
+                                     "--set", "train.steps=30", "--set", "train.eval_sequences=8"});
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    EXPECT_NE(trained.out.find("here.toml, "), std::string::npos) << trained.out;
+    const auto prediction = observe::RunStore::open(folder_.path() / run / "run.db").prediction();
+    EXPECT_TRUE(prediction && prediction->cluster.ends_with("/here.toml"));
+    const Outcome against = command({"simulate", "run.toml", "--cluster", "here.toml", "--against", run,
+                                     "--set", "simulate.jitter=false", "--json"});
+    EXPECT_EQ(against.code, 0) << against.err;
+    const Json table = Json::parse(against.out)["against"];
+    EXPECT_NEAR(table["predicted_seconds"].get<double>(), prediction->seconds, 1e-9);
+    return table;
+  }
+
   TemporaryFolder folder_;
   std::filesystem::path scratch_ = folder_.path() / "scratch";
 };
 
-// The machine may be busy: the factor is generous, but a kernel, a unit or a core that is counted twice or
-// not at all shows. bench/against_reality.py has the figures of a quiet machine.
+// A step that takes more or less than was predicted by more than this factor is told from noise. Tight
+// figures are bench/against_reality.py's.
 constexpr double factor = 2;
+bool near(double predicted, double measured) {
+  return predicted < factor * measured && measured < factor * predicted;
+}
 
+// A kernel, a unit or a core that is counted twice or not at all is off every time; other programs that start
+// between the calibration and the run are not.
 TEST_F(Calibrate, ItsFiguresPredictARun) {
-  const Outcome measured = command({"calibrate", "--quick", "--output", "here.toml", "--json"});
-  ASSERT_EQ(measured.code, 0) << measured.err;
-  for (const Json& run : Json::parse(measured.out)["runs"]) {
-    const double ratio = run["predicted_seconds"].get<double>() / run["measured_seconds"].get<double>();
-    EXPECT_GT(ratio, 1 / factor) << run["run"];
-    EXPECT_LT(ratio, factor) << run["run"];
+  std::string tries;
+  for (const std::string run : {"first", "second", "third"}) {
+    const Json lone = measure()["runs"][0];
+    EXPECT_EQ(lone["run"], "hidden 128, 512 tokens, 1 worker");
+    const Json table = train(run);
+    tries += lone.dump() + "\n" + table.dump() + "\n";
+    if (near(lone["predicted_seconds"], lone["measured_seconds"]) &&
+        near(table["predicted_seconds"], table["measured_seconds"])) {
+      return;
+    }
   }
-  const std::string text = read_file(folder_.path() / "here.toml");
-  EXPECT_TRUE(text.starts_with("# This machine, as `lockstep calibrate` measured it.\n"))
-      << text.substr(0, 200);
-  for (const char* word : {"# when     2", "# machine  ", "# build    lockstep "}) {
-    EXPECT_NE(text.find(word), std::string::npos) << word;
-  }
-
-  const Outcome trained = command({"train", "run.toml", "--run-dir", "run", "--set", "cluster.file=here.toml",
-                                   "--set", "train.steps=30", "--set", "train.eval_sequences=8"});
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_NE(trained.out.find("here.toml, "), std::string::npos) << trained.out;
-  const auto prediction = observe::RunStore::open(folder_.path() / "run/run.db").prediction();
-  ASSERT_TRUE(prediction);
-  EXPECT_TRUE(prediction->cluster.ends_with("/here.toml")) << prediction->cluster;
-
-  const Outcome against = command({"simulate", "run.toml", "--cluster", "here.toml", "--against", "run",
-                                   "--set", "simulate.jitter=false", "--json"});
-  ASSERT_EQ(against.code, 0) << against.err;
-  const Json table = Json::parse(against.out)["against"];
-  EXPECT_NEAR(table["predicted_seconds"].get<double>(), prediction->seconds, 1e-9);
-  const double ratio = table["error"].get<double>() + 1;
-  EXPECT_GT(ratio, 1 / factor) << against.out;
-  EXPECT_LT(ratio, factor) << against.out;
+  ADD_FAILURE() << tries;
 }
 
 // While workers train, and while processes time collectives.
