@@ -25,6 +25,16 @@ int64_t whole_number(const std::string& flag, std::string_view text, NumberRange
   return value;
 }
 
+// "7", or "0-7".
+NumberRange number_range(const std::string& flag, std::string_view text, NumberRange range) {
+  const size_t dash = text.find('-', 1);  // one in front is a sign
+  const int64_t low = whole_number(flag, text.substr(0, dash), range);
+  if (dash == std::string_view::npos) return {low, low};
+  const int64_t high = whole_number(flag, text.substr(dash + 1), range);
+  if (high < low) throw UsageError(fmt::format("{}: \"{}\" ends before it begins", flag, text));
+  return {low, high};
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> out;
   while (true) {
@@ -77,6 +87,16 @@ Flags& Flags::numbers(std::vector<int64_t>& to, std::string flag, std::string va
                to.clear();
                for (const std::string_view part : split(given, ','))
                  to.push_back(whole_number(flag, part, range));
+             });
+}
+
+Flags& Flags::ranges(std::vector<NumberRange>& to, std::string flag, std::string value,
+                     std::string explanation, NumberRange range) {
+  return add(flag, std::move(value), std::move(explanation), "", false,
+             [&to, flag, range](const std::string& given) {
+               to.clear();
+               for (const std::string_view part : split(given, ','))
+                 to.push_back(number_range(flag, part, range));
              });
 }
 

@@ -34,6 +34,9 @@ class Flags {
   // Comma-separated whole numbers.
   Flags& numbers(std::vector<int64_t>& to, std::string flag, std::string value, std::string explanation,
                  NumberRange = {});
+  // Comma-separated whole numbers and ranges LOW-HIGH, both ends included; a number is a range of one.
+  Flags& ranges(std::vector<NumberRange>& to, std::string flag, std::string value, std::string explanation,
+                NumberRange = {});
   Flags& list(std::vector<std::string>& to, std::string flag, std::string value, std::string explanation);
   Flags& toggle(bool& to, std::string flag, std::string explanation);
 

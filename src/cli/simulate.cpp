@@ -13,6 +13,7 @@
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
+#include "observe/trace_writer.hpp"
 #include "plan/memory.hpp"
 #include "plan/report.hpp"
 #include "sim/report.hpp"
@@ -23,8 +24,8 @@ namespace lockstep::cli {
 namespace {
 
 struct Wanted {
-  std::string trace;           // file; empty: none
-  std::vector<int64_t> ranks;  // in the trace; empty: one of every pipeline stage
+  std::string trace;               // file; empty: none
+  std::vector<NumberRange> ranks;  // in the trace; empty: one of every pipeline stage
 };
 
 std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layout, const std::string& file) {
@@ -33,17 +34,17 @@ std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layo
     if (!wanted.ranks.empty()) throw UsageError("--ranks says what the trace holds: give --trace FILE too");
     return out;
   }
-  if (wanted.trace.ends_with(".pftrace")) {
-    throw UsageError(
-        "`lockstep simulate --trace FILE.pftrace` is not built yet; docs/status.md lists what works. A name "
-        "that "
-        "ends in .json gives a Chrome trace, which Perfetto opens too");
-  }
   std::error_code error;
   if (std::filesystem::equivalent(wanted.trace, file, error)) {
     throw UsageError(fmt::format("--trace {}: is the run file itself. Give another name", wanted.trace));
   }
-  for (const int64_t rank : wanted.ranks) out.push_back(static_cast<int>(rank));
+  const int64_t last = layout.mesh().size() - 1;
+  for (const NumberRange& ranks : wanted.ranks) {
+    if (ranks.high > last) {
+      throw UsageError(fmt::format("--ranks: rank {}: the layout has ranks 0 to {}", ranks.high, last));
+    }
+    for (int64_t rank = ranks.low; rank <= ranks.high; ++rank) out.push_back(static_cast<int>(rank));
+  }
   if (out.empty()) {
     for (int stage = 0; stage < layout.stages(); ++stage) out.push_back(layout.mesh().rank({0, 0, stage, 0}));
   }
@@ -60,16 +61,18 @@ int simulate(const Arguments& arguments) {
   std::optional<int64_t> seed;
   bool json = false;
   Flags flags("simulate",
-              "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0,8");
+              "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0-7,128");
   flags.required(file, "RUN.toml", "the run file")
       .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
       .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
       .text(against, "--against", "RUN_FOLDER", "sets the step beside those of a real run of the same layout")
       .number(steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
       .number(seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
-      .text(wanted.trace, "--trace", "FILE", "writes the steps as a Chrome trace (JSON)")
-      .numbers(wanted.ranks, "--ranks", "LIST", "ranks in the trace; otherwise one of every pipeline stage",
-               {0, std::numeric_limits<int>::max()})
+      .text(wanted.trace, "--trace", "FILE",
+            "writes the steps as a trace: Perfetto's format for FILE.pftrace, else Chrome's (JSON)")
+      .ranges(wanted.ranks, "--ranks", "LIST",
+              "ranks in the trace, such as 0-7,128; otherwise one of every pipeline stage",
+              {0, std::numeric_limits<int>::max()})
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
 
@@ -88,7 +91,7 @@ int simulate(const Arguments& arguments) {
     all.add(shared.step);
   }
   const sim::StepResult result = shared.step = all.summary();
-  if (!wanted.trace.empty()) sim::write_chrome_trace(wanted.trace, layout.mesh(), result.traces);
+  if (!wanted.trace.empty()) sim::write_trace(wanted.trace, layout.mesh(), result.traces);
   std::optional<Comparison> comparison;
   if (!against.empty()) comparison = compare(run, programs, shared, against);
   const lockstep::plan::MemoryReport memory = lockstep::plan::memory_of(layout, programs);
@@ -102,8 +105,10 @@ int simulate(const Arguments& arguments) {
   print(sim::simulate_text(run, result, all.seconds(), style) + memory_text(memory, style));
   if (comparison) print(comparison_text(*comparison, style));
   if (!wanted.trace.empty()) {
-    print(fmt::format("\n{} holds {} rank{}, for chrome://tracing or Perfetto\n", wanted.trace,
-                      options.traced_ranks.size(), options.traced_ranks.size() == 1 ? "" : "s"));
+    const char* viewer =
+        observe::is_perfetto_name(wanted.trace) ? "Perfetto" : "chrome://tracing or Perfetto";
+    print(fmt::format("\n{} holds {} rank{}, for {}\n", wanted.trace, options.traced_ranks.size(),
+                      options.traced_ranks.size() == 1 ? "" : "s", viewer));
   }
   return exit_ok;
 }

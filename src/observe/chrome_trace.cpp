@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 
 #include "base/error.hpp"
@@ -13,12 +13,23 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr size_t flush_bytes = 256 * 1024;
+void append_number(std::string& out, int64_t value) {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  out.append(digits.data(), end);
+}
 
 // Nanoseconds as microseconds with three decimals, exactly.
 void append_microseconds(std::string& out, int64_t ns) {
   const uint64_t size = ns < 0 ? uint64_t{0} - static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
-  fmt::format_to(std::back_inserter(out), "{}{}.{:03}", ns < 0 ? "-" : "", size / 1000, size % 1000);
+  std::array<char, 32> digits;
+  char* end = digits.data();
+  if (ns < 0) *end++ = '-';
+  end = std::to_chars(end, digits.data() + digits.size(), size / 1000).ptr;
+  const uint64_t rest = size % 1000;
+  *end++ = '.';
+  for (const uint64_t unit : {100, 10, 1}) *end++ = static_cast<char>('0' + rest / unit % 10);
+  out.append(digits.data(), end);
 }
 
 // Bytes of the UTF-8 character at the start of `text`; 0 when it is not valid (Unicode 15, table 3-7).
@@ -39,15 +50,6 @@ size_t utf8_length(std::string_view text) {
     return follows(1) && follows(2) && follows(3) && !overlong && !beyond ? 4 : 0;
   }
   return 0;
-}
-
-// Chrome's and Perfetto's viewers give id 0 to the idle process and thread, so both count from 1.
-int process_id(int rank) { return rank + 1; }
-int thread_id(Stream stream) { return static_cast<int>(stream) + 1; }
-// As they stand in the viewer: what compute waited for right under compute.
-int sort_index(Stream stream) {
-  if (stream == Stream::compute) return 1;
-  return stream == Stream::exposed ? 2 : thread_id(stream) + 1;
 }
 
 }  // namespace
@@ -71,85 +73,82 @@ std::string json_quote(std::string_view text) {
   return out + '"';
 }
 
+// What all events of a track begin with.
+struct ChromeTraceWriter::Thread {
+  std::string place;  // "pid":1,"tid":4
+  std::string slice;  // {"ph":"X", place, category, "name":
+};
+
 ChromeTraceWriter::ChromeTraceWriter(const std::filesystem::path& path, int64_t origin_ns)
-    : path_(path), origin_ns_(origin_ns), file_(std::fopen(path.c_str(), "wbe"), &std::fclose) {
-  if (!file_)
-    throw RunError(fmt::format("{}: cannot create the trace: {}", path.string(), std::strerror(errno)));
-  buffer_.reserve(flush_bytes + 4096);
-  buffer_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+    : file_(path), origin_ns_(origin_ns) {
+  file_.buffer() = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 }
 
-ChromeTraceWriter::~ChromeTraceWriter() {
-  try {
-    close();
-  } catch (const RunError&) {
-    // Told by close(), for those who call it.
-  }
-}
-
-void ChromeTraceWriter::flush() {
-  if (std::fwrite(buffer_.data(), 1, buffer_.size(), file_.get()) != buffer_.size()) {
-    throw RunError(fmt::format("{}: cannot write the trace: {}", path_.string(), std::strerror(errno)));
-  }
-  buffer_.clear();
-}
-
-void ChromeTraceWriter::begin_event() {
-  if (buffer_.size() >= flush_bytes) flush();
-  buffer_ += first_ ? "\n" : ",\n";
+std::string& ChromeTraceWriter::begin_event() {
+  file_.written();
+  file_.buffer() += first_ ? "\n" : ",\n";
   first_ = false;
+  return file_.buffer();
 }
 
 void ChromeTraceWriter::process(int rank, std::string_view name) {
-  begin_event();
-  fmt::format_to(std::back_inserter(buffer_),
-                 R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", process_id(rank),
-                 json_quote(name));
-  begin_event();
-  fmt::format_to(std::back_inserter(buffer_),
-                 R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})",
-                 process_id(rank), rank);
+  begin_event() += fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})",
+                               process_id(rank), json_quote(name));
+  begin_event() +=
+      fmt::format(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})",
+                  process_id(rank), rank);
 }
 
-void ChromeTraceWriter::name_thread(int rank, Stream stream) {
-  if (!threads_.emplace(rank, stream).second) return;
-  begin_event();
-  fmt::format_to(std::back_inserter(buffer_),
-                 R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
-                 process_id(rank), thread_id(stream), stream_name(stream));
-  begin_event();
-  fmt::format_to(std::back_inserter(buffer_),
-                 R"({{"ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}}}})",
-                 process_id(rank), thread_id(stream), sort_index(stream));
+void ChromeTraceWriter::name_thread(const Thread& thread, const Track& track) {
+  begin_event() += fmt::format(R"({{"ph":"M","name":"thread_name",{},"args":{{"name":{}}}}})", thread.place,
+                               json_quote(track.name));
+  begin_event() += fmt::format(R"({{"ph":"M","name":"thread_sort_index",{},"args":{{"sort_index":{}}}}})",
+                               thread.place, track.place);
 }
 
-void ChromeTraceWriter::span(int rank, std::string_view name, const Span& span) {
-  name_thread(rank, span.stream);
-  begin_event();
-  const auto out = std::back_inserter(buffer_);
-  fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"cat":"{}","name":{},"ts":)", process_id(rank),
-                 thread_id(span.stream), stream_name(span.stream), json_quote(name));
-  append_microseconds(buffer_, span.start_ns - origin_ns_);
-  buffer_ += ",\"dur\":";
-  append_microseconds(buffer_, span.end_ns - span.start_ns);
-  fmt::format_to(out, R"(,"args":{{"step":{})", span.step);
-  if (span.chunk >= 0) fmt::format_to(out, R"(,"chunk":{})", span.chunk);
-  if (span.micro_batch >= 0) fmt::format_to(out, R"(,"micro_batch":{})", span.micro_batch);
-  if (span.bytes != 0) fmt::format_to(out, R"(,"bytes":{})", span.bytes);
-  buffer_ += "}}";
-  if (span.message_end == MessageEnd::none) return;
+void ChromeTraceWriter::track(const SpanFile& file, const Track& track) {
+  Thread thread{fmt::format(R"("pid":{},"tid":{})", process_id(file.rank), thread_id(track)), ""};
+  thread.slice = fmt::format(R"({{"ph":"X",{},"cat":"{}","name":)", thread.place, stream_name(track.stream));
+  std::vector<std::string> names;
+  for (const std::string& name : file.names) names.push_back(json_quote(name));
+  name_thread(thread, track);
+  for (const uint32_t index : track.spans) {
+    const Span& span = file.spans[index];
+    slice(thread, names[span.name], span);
+    if (span.message_end != MessageEnd::none) flow(thread, span);
+  }
+}
 
-  // A flow event binds to the slice that encloses its time, ends excluded: leave at the sender's start,
-  // arrive just before the receiver's end. Ids are strings because a JSON reader may keep only 53 bits of a
-  // number.
+void ChromeTraceWriter::slice(const Thread& thread, const std::string& name, const Span& span) {
+  std::string& out = begin_event();
+  out += thread.slice;
+  out += name;
+  out += ",\"ts\":";
+  append_microseconds(out, span.start_ns - origin_ns_);
+  out += ",\"dur\":";
+  append_microseconds(out, span.end_ns - span.start_ns);
+  std::string_view before = ",\"args\":{\"";
+  for (const SliceArgument& argument : SliceArguments(span)) {
+    out += before;
+    out += argument_names[argument.name];
+    out += "\":";
+    append_number(out, argument.value);
+    before = ",\"";
+  }
+  out += "}}";
+}
+
+// A flow event binds to the slice that encloses its time, ends excluded: leave at the sender's start, arrive
+// just before the receiver's end. Ids are strings because a JSON reader may keep only 53 bits of a number.
+void ChromeTraceWriter::flow(const Thread& thread, const Span& span) {
   const bool sent = span.message_end == MessageEnd::sent;
   const int64_t time = sent ? span.start_ns : std::max(span.start_ns, span.end_ns - 1);
-  begin_event();
-  fmt::format_to(
-      out, R"({{"ph":"{}","id":"{:#x}","pid":{},"tid":{},"cat":"message","name":"message",{}"ts":)",
-      sent ? 's' : 'f', span.message, process_id(rank), thread_id(span.stream), sent ? "" : R"("bp":"e",)");
-  append_microseconds(buffer_, time - origin_ns_);
-  buffer_ += '}';
+  std::string& out = begin_event();
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"ph":"{}","id":"{:#x}",{},"cat":"message","name":"message",{}"ts":)", sent ? 's' : 'f',
+                 span.message, thread.place, sent ? "" : R"("bp":"e",)");
+  append_microseconds(out, time - origin_ns_);
+  out += '}';
 }
 
 void ChromeTraceWriter::counter(int rank, std::string_view name, int64_t time_ns,
@@ -158,31 +157,24 @@ void ChromeTraceWriter::counter(int rank, std::string_view name, int64_t time_ns
     if (!std::isfinite(value))
       throw RunError(fmt::format("counter {} of the trace: {} is {}", name, key, value));
   }
-  begin_event();
-  fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"C","pid":{},"name":{},"ts":)", process_id(rank),
+  std::string& out = begin_event();
+  fmt::format_to(std::back_inserter(out), R"({{"ph":"C","pid":{},"name":{},"ts":)", process_id(rank),
                  json_quote(name));
-  append_microseconds(buffer_, time_ns - origin_ns_);
-  buffer_ += ",\"args\":{";
+  append_microseconds(out, time_ns - origin_ns_);
+  out += ",\"args\":{";
   bool first = true;
   for (const auto& [key, value] : series) {
-    fmt::format_to(std::back_inserter(buffer_), "{}{}:{}", first ? "" : ",", json_quote(key), value);
+    fmt::format_to(std::back_inserter(out), "{}{}:{}", first ? "" : ",", json_quote(key), value);
     first = false;
   }
-  buffer_ += "}}";
+  out += "}}";
 }
 
 void ChromeTraceWriter::close() {
-  if (!file_) return;
-  buffer_ += "\n]}\n";
-  try {
-    flush();
-  } catch (...) {
-    file_.reset();
-    throw;
-  }
-  if (std::fclose(file_.release()) != 0) {
-    throw RunError(fmt::format("{}: cannot write the trace: {}", path_.string(), std::strerror(errno)));
-  }
+  if (closed_) return;
+  closed_ = true;
+  file_.buffer() += "\n]}\n";
+  file_.close();
 }
 
 void write_exposed(ChromeTraceWriter& writer, const SpanFile& file,
@@ -207,18 +199,6 @@ void write_exposed(ChromeTraceWriter& writer, const SpanFile& file,
     any = true;
   }
   if (any) write(last, {});
-}
-
-void write_spans(ChromeTraceWriter& writer, const SpanFile& file) {
-  for (const Span& span : file.spans) writer.span(file.rank, file.names[span.name], span);
-  if (file.dropped == 0) return;
-  Span note;
-  note.stream = Stream::host;
-  for (const Span& span : file.spans) note.end_ns = std::max(note.end_ns, span.end_ns);
-  note.start_ns = note.end_ns;
-  note.step = file.spans.empty() ? 0 : file.spans.back().step;
-  writer.span(file.rank, fmt::format("{} later spans not recorded: the recorder was full", file.dropped),
-              note);
 }
 
 }  // namespace lockstep::observe

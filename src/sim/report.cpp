@@ -6,7 +6,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
-#include "observe/chrome_trace.hpp"
+#include "observe/trace_writer.hpp"
 
 namespace lockstep::sim {
 
@@ -90,14 +90,14 @@ std::string simulate_text(const config::RunFile& run, const StepResult& result,
   return out;
 }
 
-void write_chrome_trace(const std::filesystem::path& path, const parallel::Mesh& mesh,
-                        const std::vector<observe::SpanFile>& traces) {
-  observe::ChromeTraceWriter writer(path);
+void write_trace(const std::filesystem::path& path, const parallel::Mesh& mesh,
+                 const std::vector<observe::SpanFile>& traces) {
+  const std::unique_ptr<observe::TraceWriter> writer = observe::open_trace(path);
   for (const observe::SpanFile& file : traces) {
-    writer.process(file.rank, rank_name(mesh, file.rank));
-    observe::write_spans(writer, file);
+    writer->process(file.rank, rank_name(mesh, file.rank));
+    observe::write_spans(*writer, file);
   }
-  writer.close();
+  writer->close();
 }
 
 }  // namespace lockstep::sim

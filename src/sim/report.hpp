@@ -23,9 +23,9 @@ Json simulate_json(const config::RunFile& run, const StepResult& result, const s
 std::string simulate_text(const config::RunFile& run, const StepResult& result,
                           const std::vector<double>& steps, const cost::Style& style);
 
-// Chrome trace event JSON, as Perfetto and chrome://tracing open it: a process a rank, a thread a stream.
-// RunError when the file cannot be written.
-void write_chrome_trace(const std::filesystem::path& path, const parallel::Mesh& mesh,
-                        const std::vector<observe::SpanFile>& traces);
+// A process a rank, a thread a stream: Perfetto's own format for a name that ends in .pftrace, else Chrome
+// trace event JSON, which Perfetto opens too. RunError when the file cannot be written.
+void write_trace(const std::filesystem::path& path, const parallel::Mesh& mesh,
+                 const std::vector<observe::SpanFile>& traces);
 
 }  // namespace lockstep::sim

@@ -8,6 +8,8 @@
 
 #include "base/json.hpp"
 #include "cli/program.hpp"
+#include "observe/shown_trace.hpp"
+#include "observe/temporary_folder.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -179,6 +181,42 @@ TEST(Simulate, WritesATraceOfTheRanksThatWereAskedFor) {
       << "the second step follows the first";
 }
 
+TEST(Simulate, WritesPerfettosFormatToo) {
+  TemporaryFolder folder;
+  for (const char* name : {"t.json", "t.pftrace"}) {
+    const Outcome outcome =
+        lockstep({"simulate", tiny().string(), "--trace", name, "--ranks", "0-2,5"}, folder.path());
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find(std::string(name) + " holds 4 ranks"), std::string::npos) << outcome.out;
+  }
+  const testing::ShownTrace trace = testing::read_perfetto(testing::read_text(folder.path() / "t.pftrace"));
+  EXPECT_EQ(trace, testing::read_chrome(testing::read_text(folder.path() / "t.json")));
+  std::set<int> ranks;
+  for (const auto& [pid, process] : trace.processes) ranks.insert(process.second);
+  EXPECT_EQ(ranks, (std::set<int>{0, 1, 2, 5}));
+  const Outcome refused = lockstep({"simulate", tiny().string(), "--trace", "no/t.pftrace"}, folder.path());
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("no/t.pftrace: cannot create the trace: No such file"), std::string::npos)
+      << refused.err;
+}
+
+// A replica of the 405B run: 128 ranks, two thirds of a million spans. The bounds are several times what a
+// busy core needs.
+TEST(Simulate, TracesAReplicaOfThe405BFile) {
+  TemporaryFolder folder;
+  for (const char* name : {"t.json", "t.pftrace"}) {
+    const Outcome outcome =
+        lockstep({"simulate", llama405b(), "--json", "--trace", name, "--ranks", "0-127"}, folder.path());
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_LT(outcome.seconds, 20) << name;
+    EXPECT_LT(outcome.peak_bytes, int64_t{1} << 30) << name;
+  }
+  EXPECT_GT(std::filesystem::file_size(folder.path() / "t.json"), 50'000'000u);
+  const std::string trace = testing::read_text(folder.path() / "t.pftrace");
+  EXPECT_LT(trace.size(), std::filesystem::file_size(folder.path() / "t.json"));
+  EXPECT_GT(testing::perfetto_packets(trace), 1'000'000u);
+}
+
 TEST(Simulate, RefusesWhatItCannotTrace) {
   TemporaryFolder folder;
   for (const auto& [words, answer] : std::vector<std::pair<std::vector<std::string>, std::string>>{
@@ -186,7 +224,11 @@ TEST(Simulate, RefusesWhatItCannotTrace) {
            {{"--trace", "t.json", "--ranks", "1,1"}, "rank 1 is named twice"},
            {{"--ranks", "1"}, "give --trace"},
            {{"--steps", "0"}, "0 is less than 1"},
-           {{"--trace", "t.pftrace"}, "not built yet"}}) {
+           {{"--trace", "t.json", "--ranks", "5-8"}, "rank 8: the layout has ranks 0 to 7"},
+           {{"--trace", "t.json", "--ranks", "0-3,2"}, "rank 2 is named twice"},
+           {{"--trace", "t.json", "--ranks", "3-2"}, "\"3-2\" ends before it begins"},
+           {{"--trace", "t.json", "--ranks", "0-x"}, "\"x\" is not a whole number"},
+           {{"--trace", "t.json", "--ranks=-1"}, "-1 is less than 0"}}) {
     std::vector<std::string> all = {"simulate", tiny().string()};
     all.insert(all.end(), words.begin(), words.end());
     const Outcome outcome = lockstep(all, folder.path());

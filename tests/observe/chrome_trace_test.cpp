@@ -19,6 +19,17 @@ using testing::TemporaryFolder;
 
 Json parse(const std::filesystem::path& path) { return Json::parse(read_text(path)); }
 
+SpanFile file_of(int rank, const std::vector<std::pair<std::string, Span>>& spans) {
+  SpanFile file;
+  file.rank = rank;
+  for (const auto& [name, span] : spans) {
+    file.names.push_back(name);
+    file.spans.push_back(span);
+    file.spans.back().name = static_cast<uint32_t>(file.names.size() - 1);
+  }
+  return file;
+}
+
 std::vector<Json> events_of(const Json& trace, const std::string& phase) {
   std::vector<Json> found;
   for (const Json& event : trace.at("traceEvents")) {
@@ -41,11 +52,15 @@ TEST(ChromeTrace, ProcessesThreadsAndSpans) {
   ChromeTraceWriter writer(folder / "t.json", 1'000'000);
   writer.process(0, "rank 0");
   writer.process(7, "rank 7");
-  writer.span(7, "qkv_gemm",
-              {.start_ns = 1'001'234, .end_ns = 1'003'001, .step = 5, .chunk = 1, .micro_batch = 0});
-  writer.span(7, "attention", {.start_ns = 1'003'001, .end_ns = 1'003'001, .step = 5});
-  writer.span(7, "tp_all_gather",
-              {.start_ns = 999'999, .end_ns = 1'000'000, .bytes = 65536, .step = 5, .stream = Stream::tp});
+  write_spans(
+      writer,
+      file_of(
+          7,
+          {{"qkv_gemm",
+            {.start_ns = 1'001'234, .end_ns = 1'003'001, .step = 5, .chunk = 1, .micro_batch = 0}},
+           {"attention", {.start_ns = 1'003'001, .end_ns = 1'003'001, .step = 5}},
+           {"tp_all_gather",
+            {.start_ns = 999'999, .end_ns = 1'000'000, .bytes = 65536, .step = 5, .stream = Stream::tp}}}));
   writer.counter(0, "memory", 1'002'000, {{"bytes", 1.5e9}, {"peak", 0.1}});
   writer.close();
   const Json trace = parse(folder / "t.json");
@@ -126,18 +141,18 @@ TEST(ChromeTrace, FlowsJoinBothEndsOfAMessage) {
   const TemporaryFolder folder;
   const uint64_t id = (uint64_t{1} << 60) + 1;  // beyond what a double holds
   ChromeTraceWriter writer(folder / "t.json");
-  writer.span(0, "pp_send",
-              {.start_ns = 1000,
-               .end_ns = 3000,
-               .message = id,
-               .stream = Stream::pp,
-               .message_end = MessageEnd::sent});
-  writer.span(1, "pp_receive",
-              {.start_ns = 500,
-               .end_ns = 4000,
-               .message = id,
-               .stream = Stream::pp,
-               .message_end = MessageEnd::received});
+  write_spans(writer, file_of(0, {{"pp_send",
+                                   {.start_ns = 1000,
+                                    .end_ns = 3000,
+                                    .message = id,
+                                    .stream = Stream::pp,
+                                    .message_end = MessageEnd::sent}}}));
+  write_spans(writer, file_of(1, {{"pp_receive",
+                                   {.start_ns = 500,
+                                    .end_ns = 4000,
+                                    .message = id,
+                                    .stream = Stream::pp,
+                                    .message_end = MessageEnd::received}}}));
   writer.close();
   const Json trace = parse(folder / "t.json");
   const Json start = events_of(trace, "s").at(0);
@@ -163,9 +178,9 @@ TEST(ChromeTrace, NestedSpansStayNested) {
   ChromeTraceWriter writer(folder / "t.json");
   // Nanosecond borders at large times, where a rounded microsecond would let a child stick out.
   const int64_t base = 86'400'000'000'000 * 365;
-  writer.span(0, "parent", {.start_ns = base + 1, .end_ns = base + 1000});
-  writer.span(0, "child", {.start_ns = base + 1, .end_ns = base + 999});
-  writer.span(0, "next", {.start_ns = base + 1000, .end_ns = base + 1001});
+  write_spans(writer, file_of(0, {{"parent", {.start_ns = base + 1, .end_ns = base + 1000}},
+                                  {"child", {.start_ns = base + 1, .end_ns = base + 999}},
+                                  {"next", {.start_ns = base + 1000, .end_ns = base + 1001}}}));
   writer.close();
   const std::string text = read_text(folder / "t.json");
   EXPECT_NE(text.find("\"ts\":31536000000000.001,\"dur\":0.999"), text.npos) << text;
@@ -177,8 +192,10 @@ TEST(ChromeTrace, ManyEventsStreamThroughTheBuffer) {
   const TemporaryFolder folder;
   ChromeTraceWriter writer(folder / "t.json");
   constexpr int count = 20000;  // several times the buffer
+  std::vector<std::pair<std::string, Span>> ops;
   for (int i = 0; i < count; ++i)
-    writer.span(0, "op", {.start_ns = i * 10, .end_ns = i * 10 + 10, .step = i});
+    ops.push_back({"op", {.start_ns = i * 10, .end_ns = i * 10 + 10, .step = i}});
+  write_spans(writer, file_of(0, ops));
   writer.close();
   const std::vector<Json> spans = events_of(parse(folder / "t.json"), "X");
   ASSERT_EQ(spans.size(), static_cast<size_t>(count));
@@ -208,7 +225,7 @@ TEST(ChromeTrace, NamesAreEscaped) {
   const std::string name = "a\"b\\c\n\t\x01 日本 </script>";
   ChromeTraceWriter writer(folder / "t.json");
   writer.process(0, name);
-  writer.span(0, name, {});
+  write_spans(writer, file_of(0, {{name, {}}}));
   writer.counter(0, name, 0, {{name, 1}});
   writer.close();
   const Json trace = parse(folder / "t.json");
@@ -268,7 +285,7 @@ TEST(ChromeTrace, FailuresAreTold) {
   writer.close();
   EXPECT_TRUE(parse(folder / "t.json").at("traceEvents").empty());  // nothing half-written
   ChromeTraceWriter full("/dev/full");
-  full.span(0, "op", {});
+  write_spans(full, file_of(0, {{"op", {}}}));
   EXPECT_THROW(full.close(), RunError);
 }
 

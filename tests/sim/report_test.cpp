@@ -1,15 +1,15 @@
 #include "sim/report.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <map>
 #include <sstream>
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "observe/shown_trace.hpp"
+#include "observe/temporary_folder.hpp"
 #include "sim/drawn_layouts.hpp"
 #include "sim/several_steps.hpp"
 
@@ -230,29 +230,40 @@ TEST(SimulateReport, ColumnsHaveNamesAndWaitsArePrintedAsSuch) {
       << text;
 }
 
-void expect_trace_names(const config::RunFile& run, const std::string& name) {
-  const StepResult r = summary_of(simulate(run, 1, {0, 2}));
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("lockstep-trace-" + std::to_string(getpid()) + ".json");
-  write_chrome_trace(path, parallel::Mesh(run), r.traces);
-  std::ifstream in(path);
-  const Json json = Json::parse(in);
-  std::filesystem::remove(path);
-  size_t complete = 0;
-  bool named = false;
-  for (const Json& event : json.is_array() ? json : json["traceEvents"]) {
-    if (event["ph"] == "X") ++complete;
-    if (event["ph"] == "M" && event["args"].contains("name")) {
-      named = named || event["args"]["name"] == name;
-    }
+// Both formats, read back: the ranks' names, every span, and arrows from sends to receives between the two.
+void expect_trace(const config::RunFile& run, const std::vector<int>& ranks, const std::string& name,
+                  size_t arrows) {
+  const StepResult r = summary_of(simulate(run, 2, ranks));
+  const lockstep::testing::TemporaryFolder folder;
+  write_trace(folder / "t.json", parallel::Mesh(run), r.traces);
+  write_trace(folder / "t.pftrace", parallel::Mesh(run), r.traces);
+  const auto trace = lockstep::testing::read_perfetto(lockstep::testing::read_text(folder / "t.pftrace"));
+  EXPECT_EQ(trace, lockstep::testing::read_chrome(lockstep::testing::read_text(folder / "t.json")));
+  EXPECT_EQ(trace.slices.size(), r.traces[0].spans.size() + r.traces[1].spans.size());
+  EXPECT_EQ(trace.processes.at(ranks[1] + 1).first, name);
+  std::map<uint64_t, const lockstep::testing::ShownSlice*> sent;
+  for (const auto& slice : trace.slices) {
+    if (!slice.leaves) continue;
+    EXPECT_TRUE(sent.emplace(*slice.leaves, &slice).second) << "an id is used twice";
   }
-  EXPECT_EQ(complete, r.traces[0].spans.size() + r.traces[1].spans.size());
-  EXPECT_TRUE(named);
+  size_t joined = 0;
+  for (const auto& slice : trace.slices) {
+    if (!slice.arrives || !sent.contains(*slice.arrives)) continue;
+    const auto& from = *sent[*slice.arrives];
+    ++joined;
+    EXPECT_NE(from.pid, slice.pid);
+    EXPECT_LT(from.start_ns, slice.end_ns) << "an arrow points forward in time";
+    EXPECT_EQ(from.arguments.at("step"), slice.arguments.at("step"));
+    EXPECT_EQ(from.arguments.at("micro_batch"), slice.arguments.at("micro_batch"));
+    EXPECT_EQ(from.arguments.at("bytes"), slice.arguments.at("bytes"));
+  }
+  EXPECT_EQ(joined, arrows);
 }
 
-TEST(SimulateReport, TheTraceIsJsonWithAProcessARank) {
-  expect_trace_names(small_run(), "rank 2  tp0 pp1 dp0");
-  expect_trace_names(run_with_everything(), "rank 2  tp0 cp1 pp0 dp0");
+TEST(SimulateReport, BothTraceFormatsShowTheSpansOfEveryRank) {
+  // Two steps of four micro-batches over three borders between chunks, both ways.
+  expect_trace(small_run(), {0, 2}, "rank 2  tp0 pp1 dp0", 2 * 4 * 3 * 2);
+  expect_trace(run_with_everything(), {0, 2}, "rank 2  tp0 cp1 pp0 dp0", 0);
 }
 
 }  // namespace
