@@ -48,6 +48,10 @@ class RunFileDrawer {
     if (chance(3)) set("data.document_mask", "true");
     draw_cluster();
     draw_imperfection(tp * cp * pp * dp);
+    if (chance(8)) {
+      const std::vector<const char*> orders = {"\"tp-pp-cp-dp\"", "\"pp-cp-dp-tp\"", "\"dp-tp-cp-pp\""};
+      set("parallel.rank_order", orders[random_() % orders.size()]);
+    }
     if (chance(4)) spoil();
     return out_;
   }
@@ -146,6 +150,25 @@ class RunFileDrawer {
       set(std::string("cluster.") + key, chance(2) ? 1.0 : over(1, 100));
     }
     if (chance(3)) set("cluster.topology", "\"rails\"");
+    draw_network();
+  }
+
+  void draw_network() {
+    if (chance(2)) {
+      const std::vector<const char*> names = {"\"ring\"", "\"tree\"", "\"halving_doubling\"",
+                                              "\"hierarchical\"", "\"direct\""};
+      set("cluster.collective_algorithm", names[random_() % names.size()]);
+    }
+    set("cluster.low_latency_protocols", chance(2) ? "true" : "false");
+    if (chance(3)) set("cluster.rack_uplinks", pick(0, 16));
+    if (chance(3)) set("cluster.pod_uplinks", pick(0, 16));
+    if (chance(4)) set("cluster.multiprocessors", pick(0, 160));
+    if (chance(4)) set("cluster.cores", pick(1, 64));
+    if (chance(4)) {
+      set("cluster.gemm_curve", fmt::format("[{{ flops = 1e6, efficiency = {:.4f} }}, {{ flops = 1e12, "
+                                            "efficiency = {:.4f} }}]",
+                                            over(1e-3, 0.1), over(0.1, 1)));
+    }
   }
 
   void draw_imperfection(int64_t world) {
@@ -153,6 +176,27 @@ class RunFileDrawer {
     set("simulate.seed", pick(0, 1 << 30));
     set("simulate.op_jitter", chance(3) ? 0.0 : over(1e-3, 0.9));
     set("simulate.rank_jitter", chance(3) ? 0.0 : over(1e-3, 0.9));
+    if (chance(3)) {
+      set("simulate.tail_probability", over(1e-6, 0.5));
+      set("simulate.tail_factor", over(1, 100));
+    }
+    if (chance(4)) {
+      set("simulate.garbage_collection_seconds", over(1e-4, 1));
+      set("simulate.garbage_collection_interval", pick(1, 3));
+    }
+    if (chance(4)) {
+      set("simulate.retransmit_probability", over(1e-6, 0.5));
+      set("simulate.retransmit_seconds", over(1e-6, 1e-1));
+    }
+    if (chance(4)) {
+      set("simulate.throttled_nodes", over(1e-2, 1));
+      set("simulate.throttle_factor", over(1, 3));
+    }
+    if (chance(4)) set("simulate.daily_heat", over(1e-3, 1));
+    if (chance(4)) {
+      set("simulate.slow_links",
+          fmt::format("[{{ rank = {}, factor = {:.3f} }}]", pick(0, world - 1), over(1, 50)));
+    }
     if (chance(4)) {
       set("simulate.slow",
           fmt::format("[{{ rank = {}, factor = {:.3f} }}]", pick(0, world - 1), over(0.5, 50)));
