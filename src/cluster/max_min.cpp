@@ -93,6 +93,41 @@ void MaxMin::settle_some(const FlowSet& flows) {
   }
 }
 
+const std::vector<double>& MaxMin::equal_shares(const FlowSet& flows) {
+  load(flows);
+  share_out(flows);
+  for (const int l : used_) links_[static_cast<size_t>(l)].weight = 0;
+  return rates_;
+}
+
+int MaxMin::joint(int link) {
+  while (joined_[static_cast<size_t>(link)] != link) {
+    int& next = joined_[static_cast<size_t>(link)];
+    next = joined_[static_cast<size_t>(next)];
+    link = next;
+  }
+  return link;
+}
+
+const std::vector<double>& MaxMin::joint_rates(const FlowSet& flows) {
+  rates(flows);
+  joined_.resize(capacities_.size());
+  for (size_t l = 0; l < joined_.size(); ++l) joined_[l] = static_cast<int>(l);
+  slowest_.assign(capacities_.size(), infinite);
+  for (size_t f = 0; f < flows.size(); ++f) {
+    for (const int l : flows.links(f)) joined_[static_cast<size_t>(joint(l))] = joint(flows.links(f)[0]);
+  }
+  for (size_t f = 0; f < flows.size(); ++f) {
+    if (flows.links(f).empty()) continue;
+    double& slowest = slowest_[static_cast<size_t>(joint(flows.links(f)[0]))];
+    slowest = std::min(slowest, rates_[f]);
+  }
+  for (size_t f = 0; f < flows.size(); ++f) {
+    if (!flows.links(f).empty()) rates_[f] = slowest_[static_cast<size_t>(joint(flows.links(f)[0]))];
+  }
+  return rates_;
+}
+
 const std::vector<double>& MaxMin::rates(const FlowSet& flows) {
   load(flows);
   while (!waiting_.empty()) {

@@ -45,6 +45,15 @@ class MaxMin {
   // same pass, so that a pattern takes a few passes over its flows. Valid until the next call.
   const std::vector<double>& rates(const FlowSet& flows);
 
+  // The same, but of flows that a chain of shared links joins each has the rate of the slowest. That is how
+  // long equal transfers take until all of them are done, and other than each one's own rate it never falls
+  // when some link gets faster. Valid until the next call.
+  const std::vector<double>& joint_rates(const FlowSet& flows);
+
+  // What each flow is sure of: an equal part of each link, whatever the other flows leave unused. At most its
+  // max-min rate, and never less when some link gets faster. Valid until the next call.
+  const std::vector<double>& equal_shares(const FlowSet& flows);
+
  private:
   struct Link {
     double left = 0;   // capacity, without what settled flows take
@@ -56,6 +65,7 @@ class MaxMin {
   void share_out(const FlowSet& flows);
   bool settles(const FlowSet& flows, uint32_t flow) const;
   void settle_some(const FlowSet& flows);
+  int joint(int link);  // the link that stands for all that are joined with it
 
   std::vector<double> capacities_;
   std::vector<Link> links_;
@@ -63,6 +73,8 @@ class MaxMin {
   std::vector<uint32_t> waiting_;   // flows that are not settled
   std::vector<uint32_t> settling_;  // in this pass
   std::vector<double> rates_;
+  std::vector<int> joined_;      // by link: another one of its chain; itself for the one that stands for all
+  std::vector<double> slowest_;  // by link that stands for its chain
 };
 
 }  // namespace lockstep::cluster

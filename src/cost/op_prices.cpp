@@ -4,8 +4,11 @@
 
 namespace lockstep::cost {
 
-OpPrices::OpPrices(const config::RunFile& run)
-    : hardware_(run.cluster, run.train.dtype), network_(run.cluster) {}
+OpPrices::OpPrices(const config::RunFile& run) : hardware_(run.cluster, run.train.dtype) {
+  if (run.data.prefetch) return;
+  read_latency_ = run.cluster.storage_latency;
+  read_seconds_per_byte_ = 1 / run.cluster.storage_bandwidth;
+}
 
 double OpPrices::kernel_seconds(const model::Op& op) const {
   const double bytes = static_cast<double>(op.bytes);
@@ -15,8 +18,9 @@ double OpPrices::kernel_seconds(const model::Op& op) const {
     case model::OpKind::attention:
       return hardware_.attention_seconds(op.flops, bytes);
     case model::OpKind::memory:
-    case model::OpKind::host:
       return hardware_.memory_seconds(bytes);
+    case model::OpKind::host:
+      return hardware_.memory_seconds(bytes) + read_latency_ + bytes * read_seconds_per_byte_;
     default:
       throw std::invalid_argument("communication is priced by its path, not as a kernel");
   }

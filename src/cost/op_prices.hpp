@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cluster/hardware.hpp"
-#include "cluster/network.hpp"
 #include "config/run_file.hpp"
 #include "model/op.hpp"
 
@@ -14,16 +13,16 @@ class OpPrices {
   // `run` has passed config's rules.
   explicit OpPrices(const config::RunFile& run);
 
-  const cluster::Network& network() const { return network_; }
   const cluster::Hardware& hardware() const { return hardware_; }
 
-  // Seconds of an op on the compute or host stream. A batch was read during the step before, so a host op is
-  // what is left: to copy its bytes. Throws invalid_argument for communication.
+  // Seconds of an op on the compute or host stream. With data.prefetch a batch was read during the step
+  // before, and a host op is what is left: to copy its bytes; else it is read first. Throws invalid_argument
+  // for communication.
   double kernel_seconds(const model::Op& op) const;
 
  private:
   cluster::Hardware hardware_;
-  cluster::Network network_;
+  double read_latency_ = 0, read_seconds_per_byte_ = 0;  // of a batch that has to be waited for
 };
 
 constexpr bool is_kernel(model::OpKind kind) {

@@ -182,7 +182,9 @@ void PaceSolver::find_rates(const Movement& movement, size_t phase, const Moveme
   };
   each_flow(movement, phase, add);
   if (other != nullptr) each_flow(*other, paces(*other).longest_phase, add);
-  rates_ = &max_min_->rates(flows_);
+  // Beside another axis a flow counts on an equal part: more would be its own only as long as flows of the
+  // other one are held up elsewhere, and a faster link there would then make it slower.
+  rates_ = other == nullptr ? &max_min_->joint_rates(flows_) : &max_min_->equal_shares(flows_);
 }
 
 void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const {

@@ -79,7 +79,7 @@ class TransferPrices::Engine {
   std::vector<std::string> algorithms(const Transfer& t, bool& as_configured);
   bool can_be_hierarchical(model::Axis axis);
   Way fastest(const Transfer& t, bool& as_configured);
-  Way with_pieces(Way way, const Paces& paces, double bytes) const;
+  Way with_pieces(const Way& way, const Paces& paces, double bytes) const;
   double seconds(const Way& way, const Pace& pace, double bytes) const;
   double slowest(const Way& way, const Paces& paces, double bytes) const;
   std::vector<double> by_rank(const Way& way, const Paces& paces, double bytes) const;
@@ -114,19 +114,25 @@ double TransferPrices::Engine::slowest(const Way& way, const Paces& paces, doubl
 }
 
 // T(pieces) = (pieces - 1) latency + (1 + (fill - 1) / pieces) transfer has its least where both parts that
-// depend on them are equal.
-Way TransferPrices::Engine::with_pieces(Way way, const Paces& paces, double bytes) const {
+// depend on them are equal. Of what is best for one kind of group, what is best for the slowest.
+Way TransferPrices::Engine::with_pieces(const Way& way, const Paces& paces, double bytes) const {
   constexpr double most = 4096;
-  const auto slow =
-      std::max_element(paces.kinds.begin(), paces.kinds.end(),
-                       [](const Pace& a, const Pace& b) { return a.seconds_per_byte < b.seconds_per_byte; });
-  const double latency = solver_.latency(slow->piece, *way.protocol, true);
-  const double transfer = slow->seconds_per_byte * bytes / way.protocol->bandwidth;
-  const double best = latency > 0 ? std::sqrt((slow->fill - 1) * transfer / latency) : most;
-  way.pieces = static_cast<int>(std::clamp(best, 1.0, most));
-  Way next = way;
-  ++next.pieces;
-  return seconds(next, *slow, bytes) < seconds(way, *slow, bytes) ? next : way;
+  Way best = way;
+  double least = slowest(way, paces, bytes);
+  for (const Pace& pace : paces.kinds) {
+    const double latency = solver_.latency(pace.piece, *way.protocol, true);
+    const double transfer = pace.seconds_per_byte * bytes / way.protocol->bandwidth;
+    const double pieces = latency > 0 ? std::sqrt((pace.fill - 1) * transfer / latency) : most;
+    Way candidate = way;
+    candidate.pieces = static_cast<int>(std::clamp(pieces, 1.0, most));
+    for (int more = 0; more < 2; ++more, ++candidate.pieces) {
+      const double takes = slowest(candidate, paces, bytes);
+      if (takes >= least) continue;
+      best = candidate;
+      least = takes;
+    }
+  }
+  return best;
 }
 
 bool TransferPrices::Engine::can_be_hierarchical(model::Axis axis) {

@@ -51,8 +51,8 @@ void Exchange::enter(const MeetingKey& key, const std::vector<double>& clock) {
   for (size_t i = 0; i < lanes_; ++i) m.start[i] = std::max(m.start[i], clock[i]);
 }
 
-void Exchange::set_factor(const MeetingKey& key, std::vector<double> factor) {
-  meetings_[key].factor = std::move(factor);
+void Exchange::set_seconds(const MeetingKey& key, std::vector<double> seconds) {
+  meetings_[key].seconds = std::move(seconds);
 }
 
 const Exchange::Meeting* Exchange::meeting(const MeetingKey& key) const {

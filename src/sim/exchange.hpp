@@ -33,18 +33,18 @@ class Exchange {
   void recycle(std::vector<double> buffer) { free_.push_back(std::move(buffer)); }
 
   // The `occurrence`-th meeting of all stages, or of the two ends: each enters once with its lanes' times;
-  // stage 0 brings the factor by which jitter stretches the collective.
+  // stage 0 says what the collective takes.
   struct MeetingKey {
     bool ends = false;  // of first and last stage alone
     int occurrence = 0;
     auto operator<=>(const MeetingKey&) const = default;
   };
   void enter(const MeetingKey& key, const std::vector<double>& clock);
-  void set_factor(const MeetingKey& key, std::vector<double> factor);
+  void set_seconds(const MeetingKey& key, std::vector<double> seconds);
   struct Meeting {
     int entered = 0;
-    std::vector<double> start;   // by lane: when the last stage was there
-    std::vector<double> factor;  // empty: 1
+    std::vector<double> start;    // by lane: when the last stage was there
+    std::vector<double> seconds;  // by lane: of the collective
   };
   // Null until all of them have entered.
   const Meeting* meeting(const MeetingKey& key) const;

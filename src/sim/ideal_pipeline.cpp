@@ -11,19 +11,16 @@ double IdealPipeline::bubble_fraction() const {
   return idle_share / static_cast<double>(busy.size());
 }
 
-IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& whole_programs,
-                             const std::vector<StagePaths>& paths) {
+IdealPipeline ideal_pipeline(const std::vector<const PricedProgram*>& whole_programs,
+                             PricedProgram::Free free) {
   std::vector<PricedProgram> programs;
-  for (const PricedProgram& program : whole_programs) programs.push_back(program.passes_and_messages());
+  for (const PricedProgram* program : whole_programs) programs.push_back(program->schedule_alone(free));
   const LaneGrid grid(1, 1, 1);
+  const StageLanes lane = one_lane(grid);
   Exchange exchange(static_cast<int>(programs.size()), 1);
-  std::vector<StageLanes> lanes(programs.size());
   std::vector<StageRun> runs;
   runs.reserve(programs.size());
-  for (size_t s = 0; s < programs.size(); ++s) {
-    lanes[s] = {&grid, 1, paths[s], {1.0}, {0}, {0}, nullptr};
-    runs.emplace_back(programs[s], lanes[s], exchange, nullptr);
-  }
+  for (const PricedProgram& program : programs) runs.emplace_back(program, lane, exchange, nullptr);
   run_to_end(runs, exchange);
 
   IdealPipeline ideal;

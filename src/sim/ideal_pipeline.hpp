@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "sim/priced_program.hpp"
-#include "sim/stage_paths.hpp"
 
 namespace lockstep::sim {
 
@@ -22,8 +21,7 @@ struct IdealPipeline {
   double idle(size_t stage) const { return std::max(0.0, window - busy[stage]); }
 };
 
-// `paths`: free_paths or free_messages. Programs without passes give an empty phase.
-IdealPipeline ideal_pipeline(const std::vector<PricedProgram>& programs,
-                             const std::vector<StagePaths>& paths);
+// Programs without passes give an empty phase.
+IdealPipeline ideal_pipeline(const std::vector<const PricedProgram*>& programs, PricedProgram::Free free);
 
 }  // namespace lockstep::sim

@@ -45,8 +45,12 @@ Moments moments(const JitterShape& shape) {
 
 }  // namespace
 
-JitterShape::JitterShape(double deviation) {
+JitterShape::JitterShape(double deviation, double tail_probability, double tail_factor)
+    : tail_factor_(tail_factor), tail_bits_(static_cast<uint32_t>(std::llround(tail_probability * 0x1p32))) {
   if (!(deviation >= 0 && deviation < 1)) throw std::invalid_argument("jitter must be in [0, 1)");
+  if (!(tail_probability >= 0 && tail_probability < 1) || !(tail_factor >= 1)) {
+    throw std::invalid_argument("a tail has a probability in [0, 1) and a factor of at least 1");
+  }
   if (deviation == 0) return;
   // The power stretches wide spreads; a few rounds find the spread that gives the wanted deviation.
   double spread = deviation;
@@ -73,6 +77,11 @@ LaneKey lane_key(uint64_t seed, int step, int rank) {
 OpKey op_key(uint32_t op_index) {
   const PhiloxCounter bits = philox4x32({op_index, 0, 0, 0}, philox_key(0, "op jitter, op"));
   return {bits[0], bits[1]};
+}
+
+double uniform_of(uint64_t seed, const char* what, uint32_t index, uint32_t second_index) {
+  const PhiloxCounter bits = philox4x32({index, second_index, 0, 0}, philox_key(seed, what));
+  return (uint64_t{bits[0]} << 21 ^ bits[1] >> 11) * 0x1p-53;
 }
 
 double rank_time_factor(uint64_t seed, int rank, double deviation) {

@@ -38,14 +38,20 @@ inline int32_t byte_sum(uint32_t bits) {
   return static_cast<int32_t>((pairs & 0xFFFFu) + (pairs >> 16));
 }
 
-// Turns a draw into a factor on a time: scale (offset + slope x sum)^16, which is close to log-normal and
-// never negative. Made so that over all draws the mean is 1 and the standard deviation is the wanted one.
+// Turns a draw into a factor on a time. The body is scale (offset + slope x sum)^16, which is close to
+// log-normal and never negative, made so that over all draws the mean is 1 and the standard deviation is the
+// wanted one. A sum of bytes has no tail, so stragglers stand apart: a share of the draws, those with the
+// lowest bits, take `tail_factor` instead.
 class JitterShape {
  public:
-  // deviation in [0, 1); 0 makes every factor exactly 1.
-  explicit JitterShape(double deviation);
+  // deviation and tail_probability in [0, 1), tail_factor at least 1. A deviation of 0 makes the body 1.
+  explicit JitterShape(double deviation, double tail_probability = 0, double tail_factor = 1);
 
-  double factor(LaneKey lane, OpKey op) const { return of_sum(byte_sum(jitter_bits(lane, op))); }
+  double factor(LaneKey lane, OpKey op) const {
+    const uint32_t bits = jitter_bits(lane, op);
+    const double body = of_sum(byte_sum(bits));
+    return bits < tail_bits_ ? tail_factor_ : body;
+  }
   double of_sum(int32_t sum) const {
     double y = offset_ + slope_ * static_cast<double>(sum);
     y *= y;
@@ -54,7 +60,7 @@ class JitterShape {
     y *= y;
     return scale_ * y;
   }
-  bool off() const { return slope_ == 0; }
+  bool off() const { return slope_ == 0 && tail_bits_ == 0; }
 
  private:
   void set_spread(double spread);
@@ -62,7 +68,12 @@ class JitterShape {
   double offset_ = 1;
   double slope_ = 0;
   double scale_ = 1;
+  double tail_factor_ = 1;
+  uint32_t tail_bits_ = 0;  // draws below this are stragglers
 };
+
+// Uniform in [0, 1), one for each (seed, what, index).
+double uniform_of(uint64_t seed, const char* what, uint32_t index, uint32_t second_index = 0);
 
 // Time factor of a rank's kernels: log-normal with mean 1, keyed by (seed, global rank); the same in every
 // step.

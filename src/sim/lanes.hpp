@@ -34,13 +34,7 @@ class LaneGrid {
   std::vector<Tile> tiles_;
 };
 
-// A ring's figures by lane or by column.
-struct RingView {
-  const double* latency = nullptr;
-  const double* seconds_per_byte = nullptr;
-};
-
-// One tile's arrays; each begins at the tile's first lane, `tp_ring` at its first column.
+// One tile's arrays; each begins at the tile's first lane.
 struct TileLanes {
   int tp = 1;
   int cp = 1;
@@ -51,28 +45,30 @@ struct TileLanes {
   const uint32_t* key_b = nullptr;
   double* tp_wait = nullptr;
   double* cp_wait = nullptr;
-  RingView tp_ring;     // by column
-  RingView tp_kv_ring;  // by lane
-  RingView cp_ring;     // by lane
+
+  int lanes() const { return tp * width; }
 };
 
-// A collective: each rank of a group starts when the last is there, and none goes on before it ends. Drawn
-// once a group, with its first rank's key.
-struct CollectiveTime {
-  double rounds = 0;
-  double bytes = 0;
-  const JitterShape* shape = nullptr;  // null: no jitter
+// How an op's draw is made; without jitter `shape` is null.
+struct OpDraw {
+  const JitterShape* shape = nullptr;
   OpKey key;
+
+  double factor(uint32_t key_a, uint32_t key_b) const {
+    return shape == nullptr ? 1.0 : shape->factor({key_a, key_b}, key);
+  }
 };
 
-// A kernel of nominal length `seconds` on every lane. Without jitter `shape` is null.
-void run_kernel(const TileLanes& tile, double seconds, const JitterShape* shape, OpKey key);
+// A kernel of nominal length `seconds` on every lane.
+void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw);
 
-// Of every tensor-parallel group of the tile.
-void run_tp_collective(const TileLanes& tile, const CollectiveTime& time);
-// Of every `copies` neighbouring rows of a column: ranks with copies of the same key and value heads.
-void run_tp_kv_collective(const TileLanes& tile, int copies, const CollectiveTime& time);
+// Collectives: each rank of a group starts when the last is there, and none goes on before it ends. Drawn
+// once a group, with its first rank's key. `seconds`: by lane of the tile.
+
+// Of every `rows` neighbouring rows of a column: tensor-parallel groups, or those ranks of one that hold
+// copies of the same key and value heads.
+void run_tp_collective(const TileLanes& tile, int rows, const double* seconds, const OpDraw& draw);
 // Of every context-parallel group: neighbouring columns of a row.
-void run_cp_collective(const TileLanes& tile, const CollectiveTime& time);
+void run_cp_collective(const TileLanes& tile, const double* seconds, const OpDraw& draw);
 
 }  // namespace lockstep::sim

@@ -1,9 +1,10 @@
 #include "sim/priced_program.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.hpp"
-#include "cost/collective_cost.hpp"
+#include "sim/crowding.hpp"
 
 namespace lockstep::sim {
 
@@ -34,17 +35,47 @@ Way way_of(const model::Op& op) {
                  model::to_string(op.axis));
 }
 
-PricedOp price(const parallel::Layout& layout, const model::Op& op, const cost::OpPrices& prices) {
-  PricedOp priced{op, way_of(op)};
-  if (priced.way == Way::kernel) {
-    priced.seconds = prices.kernel_seconds(op);
-  } else if (model::is_collective(op.kind)) {
-    const cost::CollectiveCost ring = cost::ring_cost(op.kind, layout.mesh().size(op.axis));
-    priced.rounds = ring.rounds;
-    priced.bytes = ring.share * static_cast<double>(op.bytes);
-  } else {
-    priced.rounds = 1;
-    priced.bytes = static_cast<double>(op.bytes);
+PathKind kind_of(parallel::ActionKind action, Way way, model::OpKind op) {
+  switch (way) {
+    case Way::tp:
+    case Way::tp_kv:
+      return PathKind::tp;
+    case Way::cp:
+      return PathKind::cp;
+    case Way::dp:
+      return PathKind::dp;
+    case Way::pp:
+    case Way::pp_ends:
+    case Way::send:
+    case Way::receive:
+      return PathKind::pp;
+    case Way::kernel:
+      break;
+  }
+  using Kind = parallel::ActionKind;
+  if (action == Kind::load_batch) return PathKind::data;
+  if (action == Kind::gradient_norm || action == Kind::optimizer_step) return PathKind::optimizer;
+  if (op == model::OpKind::gemm) return PathKind::gemm;
+  return op == model::OpKind::attention ? PathKind::attention : PathKind::memory;
+}
+
+void make_free(PricedOp& op) {
+  op.seconds = 0;
+  if (op.transfer == nullptr) return;
+  const std::vector<double> nothing(op.transfer->seconds.size(), 0.0);
+  op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, nothing});
+}
+
+PricedOp price(const parallel::Layout& layout, int stage, const parallel::Action& action, const model::Op& op,
+               const cost::OpPrices& prices, StageTransfers& transfers) {
+  const Way way = way_of(op);
+  PricedOp priced{op, way, kind_of(action.kind, way, op.kind), 0, nullptr};
+  if (priced.way == Way::kernel) priced.seconds = prices.kernel_seconds(op);
+  if (model::is_collective(op.kind)) priced.transfer = transfers.times({op.kind, op.axis, op.bytes});
+  if (priced.way == Way::send) {
+    const int stages = layout.stages();
+    const int shift = (action.peer - stage + stages) % stages;
+    priced.transfer = transfers.times({op.kind, op.axis, op.bytes, shift});
   }
   return priced;
 }
@@ -67,29 +98,48 @@ void check_action(const parallel::Layout& layout, int stage, const parallel::Act
 }  // namespace
 
 PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Program& program,
-                             const cost::OpPrices& prices)
+                             const cost::OpPrices& prices, StageTransfers& transfers,
+                             const std::vector<PathKind>& free, bool contention)
     : stage_(program.stage), one_reduction_at_a_time_(!layout.gradients_persist()) {
   actions_.reserve(program.actions.size());
   for (const parallel::Action& action : program.actions) {
     check_action(layout, program.stage, action);
-    auto& list = lists_[{action.kind, action.chunk}];
+    auto& list = lists_[{action.kind, action.chunk, action.peer}];
     if (list == nullptr) {
       list = std::make_shared<std::vector<PricedOp>>();
       for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
-        list->push_back(price(layout, op, prices));
+        PricedOp priced = price(layout, program.stage, action, op, prices, transfers);
+        if (std::find(free.begin(), free.end(), priced.kind) != free.end()) make_free(priced);
+        list->push_back(std::move(priced));
       }
     }
-    actions_.push_back({action, list.get(), op_count_});
+    actions_.push_back({action, list.get(), op_count_, nullptr});
     op_count_ += static_cast<uint32_t>(list->size());
   }
+  if (contention) add_crowding(actions_, one_reduction_at_a_time_, transfers);
 }
 
-PricedProgram PricedProgram::passes_and_messages() const {
-  PricedProgram out = *this;
-  std::erase_if(out.actions_, [](const PricedAction& a) {
-    return !parallel::is_pass(a.action.kind) && !parallel::is_send(a.action.kind) &&
-           !parallel::is_receive(a.action.kind);
-  });
+PricedProgram PricedProgram::schedule_alone(Free free) const {
+  PricedProgram out;
+  out.stage_ = stage_;
+  for (const PricedAction& priced : actions_) {
+    const parallel::Action& a = priced.action;
+    if (!parallel::is_pass(a.kind) && !parallel::is_send(a.kind) && !parallel::is_receive(a.kind)) continue;
+    auto& list = out.lists_[{a.kind, a.chunk, a.peer}];
+    if (list == nullptr) {
+      list = std::make_shared<std::vector<PricedOp>>(*priced.ops);
+      for (PricedOp& op : *list) {
+        if (op.transfer == nullptr) continue;
+        const bool blocks = op.way == Way::tp || op.way == Way::cp;
+        const auto& seconds = op.transfer->seconds;
+        const double slowest =
+            blocks && free == Free::messages ? *std::max_element(seconds.begin(), seconds.end()) : 0.0;
+        op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, {slowest}});
+      }
+    }
+    out.actions_.push_back({a, list.get(), out.op_count_, nullptr});
+    out.op_count_ += static_cast<uint32_t>(list->size());
+  }
   return out;
 }
 

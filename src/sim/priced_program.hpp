@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "cost/op_prices.hpp"
 #include "parallel/program.hpp"
+#include "sim/critical_path.hpp"
+#include "sim/transfers.hpp"
 
 namespace lockstep::sim {
 
@@ -18,22 +20,31 @@ enum class Way : uint8_t { kernel, tp, tp_kv, cp, dp, pp, pp_ends, send, receive
 struct PricedOp {
   model::Op op;
   Way way = Way::kernel;
-  double seconds = 0;  // of a kernel
-  double rounds = 0;   // of a collective or message: how many latencies it takes,
-  double bytes = 0;    // and how many bytes pass its slowest link
+  PathKind kind = PathKind::gemm;
+  double seconds = 0;                             // of a kernel
+  std::shared_ptr<const TransferTimes> transfer;  // of a collective or message
+};
+
+// How many times as long as alone a queued collective takes, by lane; empty: as long.
+struct Crowding {
+  std::vector<double> by_lane;
+  double factor(size_t lane) const { return by_lane.empty() ? 1 : by_lane[lane]; }
 };
 
 struct PricedAction {
   parallel::Action action;
   const std::vector<PricedOp>* ops = nullptr;
-  uint32_t first_op = 0;  // index of its first op in the rank's program
+  uint32_t first_op = 0;                                 // index of its first op in the rank's program
+  std::shared_ptr<const std::vector<Crowding>> crowded;  // of each op; null: none is (see crowding.hpp)
 };
 
 class PricedProgram {
  public:
-  // Throws RunError when an action names a stage, chunk or micro-batch that the layout does not have.
+  // What is of a kind in `free` takes no time. Without contention nothing is crowded. Throws RunError when an
+  // action names a stage, chunk or micro-batch that the layout does not have.
   PricedProgram(const parallel::Layout& layout, const parallel::Program& program,
-                const cost::OpPrices& prices);
+                const cost::OpPrices& prices, StageTransfers& transfers,
+                const std::vector<PathKind>& free = {}, bool contention = true);
 
   int stage() const { return stage_; }
   const std::vector<PricedAction>& actions() const { return actions_; }
@@ -41,16 +52,21 @@ class PricedProgram {
   // Whether a reduction of gradients waits for the one before it (see parallel/program.hpp).
   bool one_reduction_at_a_time() const { return one_reduction_at_a_time_; }
 
-  // The schedule alone: passes and messages, nothing else.
-  PricedProgram passes_and_messages() const;
+  // The schedule alone, for one lane: passes and messages, nothing else. Messages are free; tensor- and
+  // context-parallel collectives take what the slowest lane's take, or nothing either.
+  enum class Free : uint8_t { messages, all_communication };
+  PricedProgram schedule_alone(Free free) const;
 
  private:
+  PricedProgram() = default;
+
   int stage_ = 0;
   bool one_reduction_at_a_time_ = false;
   std::vector<PricedAction> actions_;
   uint32_t op_count_ = 0;
-  // Ops do not depend on the micro-batch: one list a kind and chunk.
-  std::map<std::pair<parallel::ActionKind, int>, std::shared_ptr<std::vector<PricedOp>>> lists_;
+  // Ops do not depend on the micro-batch.
+  using ListKey = std::tuple<parallel::ActionKind, int, int>;  // kind, chunk, peer
+  std::map<ListKey, std::shared_ptr<std::vector<PricedOp>>> lists_;
 };
 
 // A forward, or a message of hidden states.

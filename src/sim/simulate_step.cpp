@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "sim/ideal_pipeline.hpp"
+#include "sim/imperfection.hpp"
 #include "sim/run_stages.hpp"
 #include "sim/step_result.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 using parallel::Axis;
 
 void check_options(const parallel::Layout& layout, const StepOptions& options) {
-  const auto check_rank = [&](int rank) {
+  const auto check_rank = [&](int64_t rank) {
     if (rank >= 0 && rank < layout.mesh().size()) return;
     throw UsageError("rank " + std::to_string(rank) + ": the layout has ranks 0 to " +
                      std::to_string(layout.mesh().size() - 1));
@@ -34,42 +35,55 @@ void check_options(const parallel::Layout& layout, const StepOptions& options) {
       throw UsageError("rank " + std::to_string(rank) + " is named twice; name each rank once");
     }
   }
-  for (const SlowRank& slow : options.slow) {
-    check_rank(slow.rank);
-    if (!(slow.factor > 0 && std::isfinite(slow.factor))) {
-      throw UsageError("a slow rank's factor must be above 0 and finite");
+  for (const auto* list : {&options.slow, &options.slow_links}) {
+    for (const config::SlowRank& slow : *list) {
+      check_rank(slow.rank);
+      if (!(slow.factor > 0 && std::isfinite(slow.factor))) {
+        throw UsageError("a slow rank's factor must be above 0 and finite");
+      }
     }
   }
 }
 
-// Time factors of all ranks' kernels.
-std::vector<double> time_factors(int ranks, const StepOptions& options) {
-  std::vector<double> factors(static_cast<size_t>(ranks), 1.0);
-  if (options.jitter && options.rank_jitter > 0) {
-    for (int r = 0; r < ranks; ++r) {
-      factors[static_cast<size_t>(r)] = rank_time_factor(options.seed, r, options.rank_jitter);
-    }
-  }
-  for (const SlowRank& slow : options.slow) factors[static_cast<size_t>(slow.rank)] *= slow.factor;
-  return factors;
-}
-
-StageLanes stage_lanes(const parallel::Mesh& mesh, const LaneGrid& grid, int stage, StagePaths paths,
-                       const std::vector<double>& factors, const StepOptions& options,
-                       const JitterShape* shape) {
-  const size_t lanes = static_cast<size_t>(grid.lanes());
-  StageLanes out{&grid, mesh.size(Axis::tp_kv), std::move(paths), std::vector<double>(lanes), {}, {}, shape};
-  out.key_a.resize(lanes);
-  out.key_b.resize(lanes);
+// Global rank by lane.
+std::vector<int> ranks_of(const parallel::Mesh& mesh, const LaneGrid& grid, int stage) {
+  std::vector<int> ranks(static_cast<size_t>(grid.lanes()));
   for (int column = 0; column < grid.columns(); ++column) {
     for (int t = 0; t < grid.tp(); ++t) {
-      const int rank = mesh.rank({t, column % grid.cp(), stage, column / grid.cp()});
-      const size_t lane = static_cast<size_t>(grid.lane(t, column));
-      out.time_factor[lane] = factors[static_cast<size_t>(rank)];
-      const LaneKey key = lane_key(options.seed, options.step, rank);
-      out.key_a[lane] = key.a;
-      out.key_b[lane] = key.b;
+      ranks[static_cast<size_t>(grid.lane(t, column))] =
+          mesh.rank({t, column % grid.cp(), stage, column / grid.cp()});
     }
+  }
+  return ranks;
+}
+
+// All that a stage's run refers to.
+struct Stage {
+  std::vector<int> ranks;
+  std::unique_ptr<StageTransfers> transfers;
+  std::unique_ptr<PricedProgram> program;
+  RareEvents rare;
+  StageLanes lanes;
+  std::unique_ptr<LaneTracer> tracer;
+};
+
+StageLanes stage_lanes(const parallel::Layout& layout, const LaneGrid& grid, const Stage& stage,
+                       const std::vector<double>& factors, const StepOptions& options,
+                       const JitterShape& shape) {
+  StageLanes out;
+  out.grid = &grid;
+  out.kv_copies = layout.mesh().size(Axis::tp_kv);
+  if (options.contention) {
+    out.transfers = stage.transfers.get();
+    out.communication_slowdown = layout.run().cluster.communication_slowdown;
+  }
+  out.shape = shape.off() ? nullptr : &shape;
+  out.rare = stage.rare.any() ? &stage.rare : nullptr;
+  for (const int rank : stage.ranks) {
+    out.time_factor.push_back(factors[static_cast<size_t>(rank)]);
+    const LaneKey key = lane_key(static_cast<uint64_t>(options.seed), options.step, rank);
+    out.key_a.push_back(key.a);
+    out.key_b.push_back(key.b);
   }
   return out;
 }
@@ -87,29 +101,59 @@ std::unique_ptr<LaneTracer> tracer_of(const parallel::Mesh& mesh, const LaneGrid
                                       program.op_count());
 }
 
-std::vector<PricedProgram> price_all(const parallel::Layout& layout,
-                                     const std::vector<parallel::Program>& programs,
-                                     const cost::OpPrices& prices) {
+void check_programs(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
   if (static_cast<int>(programs.size()) != layout.stages()) {
     throw RunError(std::to_string(programs.size()) + " programs for " + std::to_string(layout.stages()) +
                    " stages");
   }
-  std::vector<PricedProgram> out;
   for (size_t s = 0; s < programs.size(); ++s) {
     if (programs[s].stage != static_cast<int>(s)) throw RunError("programs must stand in order of stage");
-    out.emplace_back(layout, programs[s], prices);
   }
-  return out;
+}
+
+std::vector<Stage> make_stages(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                               const LaneGrid& grid, cost::TransferPrices& transfer_prices,
+                               const StepOptions& options, const JitterShape& shape) {
+  const cost::OpPrices prices(layout.run());
+  const std::vector<double> factors = time_factors(layout, options);
+  std::vector<Stage> stages(programs.size());
+  for (size_t s = 0; s < stages.size(); ++s) {
+    Stage& stage = stages[s];
+    stage.ranks = ranks_of(layout.mesh(), grid, static_cast<int>(s));
+    stage.transfers = std::make_unique<StageTransfers>(
+        transfer_prices, layout.mesh(), static_cast<int>(layout.run().cluster.gpus_per_node), stage.ranks);
+    stage.program = std::make_unique<PricedProgram>(layout, programs[s], prices, *stage.transfers,
+                                                    options.free, options.contention);
+    stage.rare = rare_events(layout, programs[s], stage.ranks, options);
+    stage.lanes = stage_lanes(layout, grid, stage, factors, options, shape);
+    stage.tracer = tracer_of(layout.mesh(), grid, *stage.program, options);
+  }
+  return stages;
+}
+
+std::unique_ptr<PathBook> path_book(const std::vector<Stage>& stages) {
+  std::vector<std::vector<int>> ranks;
+  for (const Stage& stage : stages) ranks.push_back(stage.ranks);
+  return std::make_unique<PathBook>(std::move(ranks));
+}
+
+CriticalPath path_to_end(const PathBook& book, const std::vector<StageRun>& runs) {
+  size_t last_stage = 0, last_lane = 0;
+  for (size_t s = 0; s < runs.size(); ++s) {
+    const std::vector<double>& clock = runs[s].times().clock;
+    const auto latest = std::max_element(clock.begin(), clock.end());
+    if (*latest <= runs[last_stage].times().clock[last_lane] && s > 0) continue;
+    last_stage = s;
+    last_lane = static_cast<size_t>(latest - clock.begin());
+  }
+  return book.path_of(static_cast<int>(last_stage), last_lane);
 }
 
 }  // namespace
 
 StepOptions step_options(const config::SimulateConfig& simulate) {
   StepOptions options;
-  options.jitter = simulate.jitter;
-  options.op_jitter = simulate.op_jitter;
-  options.rank_jitter = simulate.rank_jitter;
-  options.seed = static_cast<uint64_t>(simulate.seed);
+  static_cast<config::SimulateConfig&>(options) = simulate;
   return options;
 }
 
@@ -117,36 +161,35 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
                          const StepOptions& options) {
   const auto wall_start = std::chrono::steady_clock::now();
   check_options(layout, options);
+  check_programs(layout, programs);
   const parallel::Mesh& mesh = layout.mesh();
-  const cost::OpPrices prices(layout.run());
-  const std::vector<PricedProgram> priced = price_all(layout, programs, prices);
   const LaneGrid grid(mesh.size(Axis::tp), mesh.size(Axis::cp), mesh.size(Axis::dp));
-  const std::vector<StagePaths> paths = stage_paths(prices.network(), mesh, grid);
-  const IdealPipeline ideal = ideal_pipeline(priced, free_messages(paths));
+  const JitterShape shape =
+      options.jitter ? JitterShape(options.op_jitter, options.tail_probability, options.tail_factor)
+                     : JitterShape(0);
+  config::RunFile run = layout.run();
+  run.simulate.slow_links = options.slow_links;
+  cost::TransferPrices transfer_prices(run, mesh);
+  const std::vector<Stage> stages = make_stages(layout, programs, grid, transfer_prices, options, shape);
 
-  const std::vector<double> factors = time_factors(mesh.size(), options);
-  const JitterShape shape(options.jitter ? options.op_jitter : 0);
   Exchange exchange(layout.stages(), static_cast<size_t>(grid.lanes()));
-  std::vector<StageLanes> lanes;
-  std::vector<std::unique_ptr<LaneTracer>> tracers;
-  for (size_t s = 0; s < priced.size(); ++s) {
-    lanes.push_back(stage_lanes(mesh, grid, static_cast<int>(s), paths[s], factors, options,
-                                shape.off() ? nullptr : &shape));
-    tracers.push_back(tracer_of(mesh, grid, priced[s], options));
-  }
+  const std::unique_ptr<PathBook> path = options.critical_path ? path_book(stages) : nullptr;
   std::vector<StageRun> runs;
-  runs.reserve(priced.size());
-  for (size_t s = 0; s < priced.size(); ++s) {
-    runs.emplace_back(priced[s], lanes[s], exchange, tracers[s].get());
+  runs.reserve(stages.size());
+  for (const Stage& stage : stages) {
+    runs.emplace_back(*stage.program, stage.lanes, exchange, stage.tracer.get(), path.get());
   }
   run_to_end(runs, exchange);
 
-  StepResult result = collect_result(mesh, grid, runs, ideal);
-  result.bubble_fraction = ideal_pipeline(priced, free_paths(layout.stages())).bubble_fraction();
-  for (const PricedProgram& p : priced) result.ops += int64_t{p.op_count()} * grid.lanes();
-  for (const auto& tracer : tracers) {
-    if (tracer == nullptr) continue;
-    for (observe::SpanFile& file : tracer->take()) result.traces.push_back(std::move(file));
+  std::vector<const PricedProgram*> priced;
+  for (const Stage& stage : stages) priced.push_back(stage.program.get());
+  StepResult result = collect_result(mesh, grid, runs, ideal_pipeline(priced, PricedProgram::Free::messages));
+  if (path != nullptr) result.critical_path = path_to_end(*path, runs);
+  result.bubble_fraction = ideal_pipeline(priced, PricedProgram::Free::all_communication).bubble_fraction();
+  for (const Stage& stage : stages) {
+    result.ops += int64_t{stage.program->op_count()} * grid.lanes();
+    if (stage.tracer == nullptr) continue;
+    for (observe::SpanFile& file : stage.tracer->take()) result.traces.push_back(std::move(file));
   }
   std::sort(result.traces.begin(), result.traces.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });

@@ -12,22 +12,18 @@
 #include "cost/step_figures.hpp"
 #include "observe/span.hpp"
 #include "parallel/program.hpp"
+#include "sim/critical_path.hpp"
 
 namespace lockstep::sim {
 
-struct SlowRank {
-  int rank = 0;
-  double factor = 1;  // its kernels take so many times as long
-};
-
-struct StepOptions {
-  bool jitter = true;
-  double op_jitter = 0.02;    // relative standard deviation of one op's time; collectives and messages too
-  double rank_jitter = 0.01;  // relative standard deviation of a rank's time for the same kernels
-  uint64_t seed = 1;
+// What varies (config/run_file.hpp has the figures), and what is wanted. Without `jitter` nothing is drawn:
+// named slow ranks and links, and the hour's heat, remain.
+struct StepOptions : config::SimulateConfig {
   int step = 0;                   // draws of ops differ between steps, a rank's speed does not
-  std::vector<SlowRank> slow;     //
   std::vector<int> traced_ranks;  // whose spans are wanted; any order, each once
+  bool contention = true;         // false: what goes on at the same time slows nothing down
+  bool critical_path = false;     // wanted; takes several times as long
+  std::vector<PathKind> free;     // of these kinds nothing takes any time: "if this were free"
 };
 StepOptions step_options(const config::SimulateConfig& simulate);
 
@@ -50,6 +46,7 @@ struct StepResult {
   std::vector<double> finish_seconds;       // by rank
   std::vector<double> kernel_seconds;       // by rank: compute, optimizer and data
   std::vector<observe::SpanFile> traces;    // by rank, ascending
+  CriticalPath critical_path;               // when it was wanted
   double wall_seconds = 0;                  // that this evaluation took
 };
 

@@ -52,9 +52,23 @@ void PhaseTimes::add(double from, double to) {
   end = std::max(end, to);
 }
 
+StageLanes one_lane(const LaneGrid& grid) {
+  StageLanes one;
+  one.grid = &grid;
+  one.time_factor = {1.0};
+  one.key_a = one.key_b = {0};
+  return one;
+}
+
 StageRun::StageRun(const PricedProgram& program, const StageLanes& lanes, Exchange& exchange,
-                   LaneTracer* tracer)
-    : program_(program), lanes_(lanes), exchange_(exchange), tracer_(tracer), times_(exchange.lanes()) {}
+                   LaneTracer* tracer, PathBook* path)
+    : program_(program),
+      lanes_(lanes),
+      exchange_(exchange),
+      tracer_(tracer),
+      path_(path),
+      times_(exchange.lanes()),
+      load_(lanes.transfers, exchange.lanes(), lanes.communication_slowdown) {}
 
 bool StageRun::advance() {
   bool moved = false;
@@ -86,7 +100,7 @@ void StageRun::finish() {
                      ": is never sent");
     }
   }
-  wait_until(times_.clock, times_.dp_stream, times_.dp);
+  wait_for(load_.last().get());
 }
 
 std::string StageRun::where() const {
@@ -105,6 +119,7 @@ bool StageRun::begin_action(const PricedAction& action) {
   const bool takes_message = kind == Kind::forward || parallel::goes_back(kind);
   if (takes_message && !take_message(action.action)) return false;
   wait_for_streams(action);
+  pause();
   action_start_ = lowest(times_.clock);
   first_lane_start_ = times_.clock.front();
   return true;
@@ -117,6 +132,7 @@ bool StageRun::take_message(const parallel::Action& a) {
   if (receive == posted_.end()) return true;
   auto arrival = exchange_.take({program_.stage(), forward, a.chunk, a.micro_batch});
   if (!arrival.has_value()) return false;
+  path_arrived({program_.stage(), forward, a.chunk, a.micro_batch}, *arrival);
   wait_until(times_.clock, *arrival, times_.message);
   if (tracer_ != nullptr) {
     // A receive takes none of the rank's time: it shows as the moment of arrival.
@@ -130,7 +146,22 @@ bool StageRun::take_message(const parallel::Action& a) {
   return true;
 }
 
-void StageRun::wait_for_dp() { wait_until(times_.clock, times_.dp_stream, times_.dp); }
+void StageRun::wait_for(const QueuedCollective* queued) {
+  if (queued == nullptr) return;
+  path_waited(*queued);
+  wait_until(times_.clock, queued->end, times_.dp);
+}
+
+// Pauses of single lanes before the present action.
+void StageRun::pause() {
+  if (lanes_.rare == nullptr) return;
+  const auto found = lanes_.rare->pauses.find(at_);
+  if (found == lanes_.rare->pauses.end()) return;
+  for (const auto& [lane, seconds] : found->second) {
+    times_.clock[lane] += seconds;
+    if (path_ != nullptr) path_->work(program_.stage(), lane, PathKind::pause, seconds);
+  }
+}
 
 // What goes on beside the computation and this action needs.
 void StageRun::wait_for_streams(const PricedAction& action) {
@@ -140,19 +171,17 @@ void StageRun::wait_for_streams(const PricedAction& action) {
     case Kind::backward_input:
     case Kind::backward_weight:
       if (const auto gathered = unsharded_.find(action.action.chunk); gathered != unsharded_.end()) {
-        wait_until(times_.clock, gathered->second, times_.dp);
+        wait_for(gathered->second.get());
         unsharded_.erase(gathered);  // later passes find it there
       }
       break;
     case Kind::reduce_gradients:
-      if (program_.one_reduction_at_a_time() && !reduced_.empty()) {
-        wait_until(times_.clock, reduced_, times_.dp);
-      }
+      if (program_.one_reduction_at_a_time()) wait_for(reduced_.get());
       break;
     case Kind::gather_gradients:
     case Kind::sum_tied_gradients:
     case Kind::gradient_norm:
-      wait_for_dp();
+      wait_for(load_.last().get());
       break;
     default:
       break;
@@ -167,7 +196,7 @@ void StageRun::note_queued(const PricedAction& action) {
   const bool queued = std::any_of(action.ops->begin(), action.ops->end(),
                                   [](const PricedOp& op) { return op.way == Way::dp; });
   if (!queued) return;
-  (kind == Kind::unshard ? unsharded_[action.action.chunk] : reduced_) = times_.dp_stream;
+  (kind == Kind::unshard ? unsharded_[action.action.chunk] : reduced_) = load_.last();
 }
 
 bool StageRun::run_ops(const PricedAction& action) {
@@ -198,7 +227,9 @@ void StageRun::end_action(const PricedAction& action) {
   const int phase = phase_of(kind);
   if (phase < 0) return;
   double end = highest(times_.clock);
-  if (kind == Kind::gather_parameters) end = std::max(end, highest(times_.dp_stream));
+  if (kind == Kind::gather_parameters && load_.last() != nullptr) {
+    end = std::max(end, highest(load_.last()->end));
+  }
   phases_[static_cast<size_t>(phase)].add(action_start_, end);
 }
 

@@ -10,39 +10,44 @@
 //   program has one reduction at a time, the next one waits for it before it does anything.
 // - gather_gradients, sum_tied_gradients and gradient_norm wait for the rank's data-parallel stream; their
 //   collectives are waited for one by one.
+// - What runs at the same time at a rank may slow each other down (sim/stream_load.hpp).
 #pragma once
 
 #include <array>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "sim/critical_path.hpp"
 #include "sim/exchange.hpp"
 #include "sim/lane_trace.hpp"
 #include "sim/lanes.hpp"
 #include "sim/priced_program.hpp"
-#include "sim/stage_paths.hpp"
+#include "sim/rare_events.hpp"
+#include "sim/stream_load.hpp"
 
 namespace lockstep::sim {
 
 // What the lanes of a stage are, by lane.
 struct StageLanes {
   const LaneGrid* grid = nullptr;
-  int kv_copies = 1;  // neighbouring ranks of tp that hold the same key and value heads
-  StagePaths paths;
+  int kv_copies = 1;                    // neighbouring ranks of tp that hold the same key and value heads
+  StageTransfers* transfers = nullptr;  // null: no two transfers share anything
+  double communication_slowdown = 0;
   std::vector<double> time_factor;  // of the rank's kernels
   std::vector<uint32_t> key_a, key_b;
   const JitterShape* shape = nullptr;  // null: no jitter
+  const RareEvents* rare = nullptr;    // null: none
 };
+StageLanes one_lane(const LaneGrid& grid);
 
 // Seconds by lane.
 struct LaneTimes {
   explicit LaneTimes(size_t lanes)
       : clock(lanes),
-        dp_stream(lanes),
-        send_stream(lanes),
         data(lanes),
         tp(lanes),
         cp(lanes),
@@ -51,9 +56,7 @@ struct LaneTimes {
         dp(lanes),
         optimizer(lanes) {}
 
-  std::vector<double> clock;        // compute timeline; at the end: when the rank is done
-  std::vector<double> dp_stream;    // when it is free
-  std::vector<double> send_stream;  // when it is free
+  std::vector<double> clock;  // compute timeline; at the end: when the rank is done
   // Parts of the time that has passed:
   std::vector<double> data;        // load_batch
   std::vector<double> tp;          // tensor-parallel collectives, waiting included
@@ -74,10 +77,18 @@ struct PhaseTimes {
   void add(double from, double to);
 };
 
+// Neighbouring ops of an action that run on tiles, and what goes on beside them.
+struct OpsOnTiles {
+  std::vector<StreamLoad::Beside> beside;  // of each op
+  bool beside_matters = false;             // whether any op may be slowed
+  bool lane_by_lane = false;               // whether transfers may lose packets
+};
+
 class StageRun {
  public:
-  // All references outlive this. `tracer` may be null.
-  StageRun(const PricedProgram& program, const StageLanes& lanes, Exchange& exchange, LaneTracer* tracer);
+  // All references outlive this. `tracer` and `path` may be null.
+  StageRun(const PricedProgram& program, const StageLanes& lanes, Exchange& exchange,
+           LaneTracer* tracer = nullptr, PathBook* path = nullptr);
 
   // Runs until the program ends or has to wait for another stage; returns whether anything was done.
   bool advance();
@@ -97,22 +108,45 @@ class StageRun {
   void end_action(const PricedAction& action);
 
   void run_on_tiles(const PricedAction& action, size_t begin, size_t end);
+  void run_tile(const Tile& tile, const PricedAction& action, size_t begin, const std::vector<OpKey>& keys,
+                const OpsOnTiles& ops);
   void run_op(const Tile& tile, const PricedOp& op, OpKey key);
+  void run_op_beside(const Tile& tile, const PricedOp& op, OpKey key, const StreamLoad::Beside& beside);
+  std::vector<std::vector<size_t>> groups(const Tile& tile, Way way) const;
+  void run_group(const PricedOp& op, OpKey key, const StreamLoad::Beside& beside,
+                 const std::vector<size_t>& lanes);
+  const OpsOnTiles& prepare(const PricedAction& action, size_t begin, size_t end);
   void run_dp(const PricedAction& action, const PricedOp& op, OpKey key);
   bool run_pp(const PricedAction& action, const PricedOp& op, OpKey key);
   void send(const PricedAction& action, const PricedOp& op, OpKey key);
-  void wait_for_dp();
+  void wait_for(const QueuedCollective* queued);
   void wait_for_streams(const PricedAction& action);
   void note_queued(const PricedAction& action);
+  void pause();
+
+  // What the critical path gets to know; does nothing without one.
+  void path_on_tile(const Tile& tile, const PricedOp& op);
+  void path_queued(const QueuedCollective* queued, const QueuedCollective* before,
+                   const std::vector<double>& ready);
+  void path_waited(const QueuedCollective& queued);
+  void path_sent(const MessageKey& key, const std::vector<double>& start, const std::vector<double>& sent);
+  void path_arrived(const MessageKey& key, const std::vector<double>& arrival);
+  void path_met(const Exchange::MeetingKey& place, const Exchange::Meeting& meeting);
 
   TileLanes view(const Tile& tile);
   double factor(size_t lane, OpKey key) const;
+  // What the lane's op, alone, takes, or its group's when the lane is the first of it.
+  double transfer_seconds(size_t lane, const PricedOp& op, OpKey key) const;
+  double retransmit_seconds(size_t lane, const PricedOp& op, OpKey key) const;
   std::vector<double>* bucket(parallel::ActionKind kind);
 
   const PricedProgram& program_;
   const StageLanes& lanes_;
   Exchange& exchange_;
   LaneTracer* tracer_;
+  PathBook* path_;
+  std::vector<double> clock_before_;   // of the tile's lanes, for the path
+  std::vector<PathState> sent_paths_;  // to the end of each lane's latest message
   LaneTimes times_;
   std::array<PhaseTimes, phase_kinds> phases_;
 
@@ -121,9 +155,10 @@ class StageRun {
   bool begun_ = false;             // the action's waiting is over
   bool entered_ = false;           // the stage stands at a meeting
   std::array<int, 2> meetings_{};  // had so far: of all stages, of the two ends
-  // When what is queued on the data-parallel stream ends, by lane; empty: nothing is.
-  std::map<int, std::vector<double>> unsharded_;  // by chunk, its latest
-  std::vector<double> reduced_;                   // the latest reduction
+  StreamLoad load_;
+  std::map<int, std::shared_ptr<const QueuedCollective>> unsharded_;  // by chunk, its latest
+  std::shared_ptr<const QueuedCollective> reduced_;                   // the latest reduction
+  std::map<std::vector<const void*>, OpsOnTiles> prepared_;  // by first op and what it may share with
   double first_lane_start_ = 0;
   double pass_seconds_ = 0;
   double action_start_ = 0;                                           // of the earliest lane

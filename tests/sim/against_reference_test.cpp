@@ -154,6 +154,42 @@ TEST(AgainstReference, DrawnLayoutsWithJitterAndASlowRank) {
   }
 }
 
+// Collectives, messages and kernels at the same time slow each other down.
+TEST(AgainstReference, DrawnLayoutsOnACrowdedNetwork) {
+  Drawn drawn(3);
+  int crowded = 0;
+  for (int i = 0; i < 60; ++i) {
+    config::RunFile run = drawn.run();
+    drawn.crowd(run);
+    SCOPED_TRACE(describe(run));
+    sim::StepOptions options = sim::step_options(run.simulate);
+    options.jitter = i % 3 != 0;
+    compare(run, options, false);
+    if (HasFailure()) return;
+    // The comparison says little unless sharing is what decides.
+    sim::StepOptions apart = options;
+    apart.contention = false;
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    const double alone = sim::simulate_step(layout, programs, apart).seconds;
+    crowded += sim::simulate_step(layout, programs, options).seconds > 1.001 * alone ? 1 : 0;
+  }
+  EXPECT_GT(crowded, 10);
+}
+
+TEST(AgainstReference, DrawnLayoutsWithEverythingThatMakesRanksDiffer) {
+  Drawn drawn(4);
+  for (int i = 0; i < 40; ++i) {
+    config::RunFile run = drawn.run();
+    if (i % 2 == 0) drawn.crowd(run);
+    SCOPED_TRACE(describe(run));
+    sim::StepOptions options = sim::step_options(run.simulate);
+    drawn.disturb(options, run.parallel.world_size());
+    compare(run, options, false);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(AgainstReference, ReplicasThatFillMoreThanOneTile) {
   config::RunFile run = sample_run(2, 2, 75, 2, 3);
   run.cluster = small_cluster(4, 96);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "config/rules.hpp"
 #include "parallel/sample_run.hpp"
+#include "sim/simulate_step.hpp"
 
 namespace lockstep::tests {
 
@@ -40,6 +42,44 @@ class Drawn {
   explicit Drawn(unsigned seed) : engine_(seed) {}
 
   int64_t one_of(std::initializer_list<int64_t> values) { return values.begin()[engine_() % values.size()]; }
+
+  double share() { return static_cast<double>(engine_() % 1000) / 1000; }
+
+  // Makes a run's network crowded and odd: nodes of few GPUs, slow links, another order of ranks.
+  void crowd(config::RunFile& run) {
+    constexpr std::array orders = {"tp-cp-pp-dp", "dp-tp-cp-pp", "pp-dp-cp-tp", "cp-pp-tp-dp", "dp-pp-tp-cp"};
+    config::ClusterConfig& c = run.cluster;
+    run.parallel.rank_order = orders[engine_() % orders.size()];
+    c.gpus_per_node = one_of({1, 2, 4, 8});
+    c.gpus_per_rack = c.gpus_per_node * one_of({1, 2});
+    c.gpus_per_pod = c.gpus_per_rack * one_of({1, 2, 8});
+    c.topology = static_cast<config::Topology>(one_of({0, 1}));
+    c.rack_oversubscription = static_cast<double>(one_of({1, 2}));
+    c.rack_uplinks = one_of({0, 0, 3});
+    c.pod_uplinks = one_of({0, 0, 2});
+    c.communication_slowdown = one_of({0, 1}) == 1 ? share() / 2 : 0;
+    c.nic_bandwidth = static_cast<double>(one_of({5'000'000'000, 200'000'000, 20'000'000}));
+    c.message_overhead = one_of({0, 1}) == 1 ? 1e-5 : 0;
+  }
+
+  // Everything that makes ranks differ.
+  void disturb(sim::StepOptions& options, int64_t ranks) {
+    options.op_jitter = 0.3 * share();
+    options.rank_jitter = 0.1;
+    options.tail_probability = 0.02;
+    options.tail_factor = 4;
+    options.garbage_collection_seconds = one_of({0, 1}) == 1 ? 1e-3 : 0;
+    options.garbage_collection_interval = one_of({1, 2, 5});
+    options.retransmit_probability = one_of({0, 0, 1}) == 1 ? 0.05 : 0;
+    options.retransmit_seconds = 2e-4;
+    options.throttled_nodes = 0.3;
+    options.throttle_factor = 1.4;
+    options.daily_heat = 0.02;
+    options.hour = 24 * share();
+    options.step = static_cast<int>(engine_() % 10);
+    options.slow = {{one_of({0, ranks - 1}), 1.5}};
+    options.slow_links = {{ranks / 2, 3.0}};
+  }
 
   // A valid run.
   config::RunFile run() {

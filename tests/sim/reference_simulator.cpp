@@ -1,9 +1,12 @@
 #include "sim/reference_simulator.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <set>
@@ -12,7 +15,10 @@
 
 #include "cost/op_prices.hpp"
 #include "sim/jitter.hpp"
+#include "sim/reference_crowding.hpp"
+#include "sim/reference_imperfection.hpp"
 #include "sim/reference_network.hpp"
+#include "sim/reference_rank.hpp"
 
 namespace lockstep::tests {
 
@@ -21,45 +27,10 @@ namespace {
 using model::Axis;
 using parallel::Action;
 using Kind = parallel::ActionKind;
-using MessageId = std::tuple<bool, int, int>;  // forward, chunk, micro-batch, at the receiver
-
-struct FlatOp {
-  const Action* action;
-  model::Op op;
-  bool first_of_action, last_of_action, none;  // none: the action has no op
-};
-
-// A collective that some ranks of a group have reached.
-struct Gathering {
-  size_t arrived = 0;
-  double start = 0;
-};
-
-struct Rank {
-  int id = 0;
-  parallel::Coordinates at;
-  double speed = 1;  // its kernels take so many times as long
-  sim::LaneKey key;
-  std::vector<FlatOp> ops;
-  std::vector<uint32_t> index;  // of each op in the program
-  size_t next = 0;
-  bool waited = false;  // the present action's waiting is over
-  double clock = 0;
-  double pass_start = 0;
-  double send_free = 0;
-  // Data-parallel stream: positions in the program of what is queued, ascending; the head is in a gathering.
-  std::deque<size_t> dp_queue;
-  double dp_free = 0;
-  bool blocked_on_dp = false;
-  size_t blocked_until = 0;         // this position is through
-  std::map<int, size_t> unsharded;  // by chunk: its latest unshard's last collective
-  size_t reduced = 0;               // the latest reduction's
-  bool any_reduced = false;
-  bool blocked_on_message = false;
-  std::set<MessageId> posted;
-  std::map<MessageId, double> arrived;
-  ReferenceRank out;
-};
+config::RunFile with_links_of(config::RunFile run, const sim::StepOptions& options) {
+  run.simulate.slow_links = options.slow_links;
+  return run;
+}
 
 class Reference {
  public:
@@ -68,9 +39,12 @@ class Reference {
       : layout_(layout),
         mesh_(layout.mesh()),
         prices_(layout.run()),
-        network_(layout, prices_, communication),
+        network_(with_links_of(layout.run(), options), layout.mesh(), communication),
         options_(options),
-        shape_(options.jitter ? options.op_jitter : 0) {
+        imperfection_(layout, options),
+        crowding_(layout, prices_, network_, options.contention),
+        shape_(options.jitter ? options.op_jitter : 0, options.jitter ? options.tail_probability : 0,
+               options.tail_factor) {
     for (int id = 0; id < mesh_.size(); ++id) add_rank(id, programs);
     for (int id = 0; id < mesh_.size(); ++id) at(0, [this, id] { resume(id); });
   }
@@ -111,8 +85,14 @@ class Reference {
     Rank r;
     r.id = id;
     r.at = mesh_.coordinates(id);
-    r.speed = speed(id);
-    r.key = sim::lane_key(options_.seed, options_.step, id);
+    r.speed = imperfection_.time_factor(id);
+    r.key = sim::lane_key(static_cast<uint64_t>(options_.seed), options_.step, id);
+    r.timeline = std::make_unique<ReferenceTimeline>(
+        layout_.run().cluster.communication_slowdown,
+        [this, id](const cost::Transfer& what, const cost::Transfer& beside) {
+          return network_.slowing(what, beside, id);
+        });
+    r.pause_at = imperfection_.pause_at(id, programs[static_cast<size_t>(r.at.pp)]);
     uint32_t index = 0;
     for (const Action& action : programs[static_cast<size_t>(r.at.pp)].actions) {
       const auto ops = parallel::action_ops(layout_, r.at.pp, action);
@@ -129,11 +109,14 @@ class Reference {
   }
 
   double draw(const Rank& r, uint32_t index) const { return shape_.factor(r.key, sim::op_key(index)); }
-  double speed(int rank) const {
-    double factor = options_.jitter ? sim::rank_time_factor(options_.seed, rank, options_.rank_jitter) : 1.0;
-    for (const sim::SlowRank& slow : options_.slow) factor *= slow.rank == rank ? slow.factor : 1.0;
-    return factor;
+  // Of a transfer that `r` draws for.
+  double transfer_seconds(const cost::Transfer& transfer, const Rank& r, uint32_t index) {
+    return network_.seconds(transfer, r.id) * draw(r, index);
   }
+  double lost_seconds(const cost::Transfer& transfer, const Rank& r, uint32_t index) const {
+    return imperfection_.retransmit(r.id, transfer.axis, r.key, index);
+  }
+
   // Executes the rank's next op; every op that takes time ends this and comes back by an event.
   void resume(int id) {
     Rank& r = ranks_[static_cast<size_t>(id)];
@@ -162,6 +145,11 @@ class Reference {
     }
     if (const auto until = needed_position(r, a); until && !is_through(r, *until)) {
       block_on_dp(r, *until);
+      return false;
+    }
+    if (!r.paused && r.pause_at == f.action) {
+      r.paused = true;
+      at(now_ + options_.garbage_collection_seconds, [this, id = r.id] { resume(id); });
       return false;
     }
     r.waited = true;
@@ -219,11 +207,15 @@ class Reference {
     }
     if (cost::is_kernel(f.op.kind)) {
       const double seconds = prices_.kernel_seconds(f.op) * r.speed * draw(r, index);
-      if (f.action->kind == Kind::load_batch) r.out.data += seconds;
-      if (f.action->kind == Kind::gradient_norm || f.action->kind == Kind::optimizer_step) {
-        r.out.optimizer += seconds;
-      }
-      finish_op_at(r, now_ + seconds);
+      const size_t work = r.timeline->start_kernel(now_, seconds);
+      r.open[work].happens = [this, &r, &f, began = now_] {
+        if (f.action->kind == Kind::load_batch) r.out.data += now_ - began;
+        if (f.action->kind == Kind::gradient_norm || f.action->kind == Kind::optimizer_step) {
+          r.out.optimizer += now_ - began;
+        }
+        finish_op(r);
+      };
+      tell(r);
       return false;
     }
     if (f.op.kind == model::OpKind::send) {
@@ -234,6 +226,7 @@ class Reference {
     if (f.op.axis == Axis::dp_cp) {
       const Kind kind = f.action->kind;
       r.dp_queue.push_back(r.next);
+      r.dp_places.push_back(r.timeline->queue_collective({f.op.kind, f.op.axis, f.op.bytes}));
       if (kind == Kind::unshard) r.unsharded[f.action->chunk] = r.next;
       if (kind == Kind::reduce_gradients) {
         r.reduced = r.next;
@@ -251,12 +244,27 @@ class Reference {
     return false;
   }
 
-  void finish_op_at(Rank& r, double time) {
-    at(time, [this, &r] {
-      r.clock = now_;
-      done_with(r);
-      resume(r.id);
-    });
+  void finish_op(Rank& r) {
+    r.clock = now_;
+    done_with(r);
+    resume(r.id);
+  }
+
+  // Sees to it that ends are told when they come; they move when something beside them ends.
+  void tell(Rank& r) {
+    for (auto& [work, open] : r.open) {
+      const double end = r.timeline->end_of(work);
+      if (end == open.told) continue;
+      open.told = end;
+      at(std::max(end, now_), [this, &r, work = work, end] {
+        const auto found = r.open.find(work);
+        if (found == r.open.end() || found->second.told != end) return;
+        const auto happens = std::move(found->second.happens);
+        r.open.erase(found);
+        r.timeline->finish(work, end);
+        happens();
+      });
+    }
   }
 
   void start_send(Rank& r, const FlatOp& f, uint32_t index) {
@@ -264,10 +272,13 @@ class Reference {
     parallel::Coordinates c = r.at;
     c.pp = a.peer;
     const int to = mesh_.rank(c);
-    const double start = std::max(r.send_free, now_);
-    r.send_free = start + network_.message_seconds(f.op, r.id, to) * draw(r, index);
+    const int stages = mesh_.size(Axis::pp);
+    const cost::Transfer message{f.op.kind, f.op.axis, f.op.bytes, (a.peer - r.at.pp + stages) % stages};
+    const size_t work = r.timeline->start_message(now_, transfer_seconds(message, r, index),
+                                                  lost_seconds(message, r, index), message);
     const MessageId id{a.kind == Kind::send_forward, a.peer_chunk, a.micro_batch};
-    at(r.send_free, [this, to, id] { deliver(to, id); });
+    r.open[work].happens = [this, to, id] { deliver(to, id); };
+    tell(r);
   }
 
   void deliver(int to, const MessageId& id) {
@@ -290,16 +301,28 @@ class Reference {
     blocked_since_[r.id] = now_;
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
-    const double end = now_ + network_.collective_seconds(f.op, r.id) * draw(first, first.index[first.next]);
+    const cost::Transfer transfer{f.op.kind, f.op.axis, f.op.bytes};
+    const double seconds = transfer_seconds(transfer, first, first.index[first.next]);
+    const double lost = lost_seconds(transfer, first, first.index[first.next]);
     for (const int id : group) {
       Rank& member = ranks_[static_cast<size_t>(id)];
-      const bool over_tp = f.op.axis == Axis::tp || f.op.axis == Axis::tp_kv;
-      double& booked = over_tp                 ? member.out.tp
-                       : f.op.axis == Axis::cp ? member.out.cp
-                                               : member.out.pp_meeting;
-      booked += end - blocked_since_[id];
-      finish_op_at(member, end);
+      const size_t work = member.timeline->start_transfer(now_, seconds, lost, transfer);
+      member.open[work].happens = [this, &g, group] {
+        if (++g.ended == group.size()) end_meeting(group);
+      };
+      tell(member);
     }
+  }
+
+  void end_meeting(const std::vector<int>& group) {
+    for (const int id : group) {
+      Rank& member = ranks_[static_cast<size_t>(id)];
+      const Axis axis = member.ops[member.next].op.axis;
+      const bool over_tp = axis == Axis::tp || axis == Axis::tp_kv;
+      double& booked = over_tp ? member.out.tp : axis == Axis::cp ? member.out.cp : member.out.pp_meeting;
+      booked += now_ - blocked_since_[id];
+    }
+    for (const int id : group) at(now_, [this, id] { finish_op(ranks_[static_cast<size_t>(id)]); });
   }
 
   // The head of the rank's data-parallel queue joins its group.
@@ -310,8 +333,16 @@ class Reference {
     ++g.arrived;
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
-    const double end =
-        now_ + network_.collective_seconds(r.ops[position].op, r.id) * draw(first, first.index[position]);
+    const model::Op& op = r.ops[position].op;
+    const double seconds = transfer_seconds({op.kind, op.axis, op.bytes}, first, first.index[position]);
+    double end = 0;
+    for (const int id : group) {
+      const Rank& member = ranks_[static_cast<size_t>(id)];
+      const double crowded = crowding_.factor(id, member.ops, position);
+      end = std::max(end,
+                     member.timeline->collective_part_end(member.dp_places.front(), now_, seconds * crowded));
+    }
+    end += lost_seconds({op.kind, op.axis, op.bytes}, first, first.index[position]);
     for (const int id : group) at(end, [this, id] { end_dp(id); });
   }
 
@@ -319,6 +350,9 @@ class Reference {
     Rank& r = ranks_[static_cast<size_t>(id)];
     const size_t position = r.dp_queue.front();
     r.dp_queue.pop_front();
+    r.timeline->end_collective(r.dp_places.front(), now_);
+    r.dp_places.pop_front();
+    tell(r);
     r.dp_free = now_;
     if (!r.dp_queue.empty()) start_dp(r);
     if (!r.blocked_on_dp || !is_through(r, r.blocked_until)) return;
@@ -334,6 +368,8 @@ class Reference {
   cost::OpPrices prices_;
   ReferenceNetwork network_;
   sim::StepOptions options_;
+  ReferenceImperfection imperfection_;
+  ReferenceCrowding crowding_;
   sim::JitterShape shape_;
   std::vector<Rank> ranks_;
   std::priority_queue<Event> events_;

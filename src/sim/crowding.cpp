@@ -1,0 +1,112 @@
+#include "sim/crowding.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace lockstep::sim {
+
+namespace {
+
+using Kind = parallel::ActionKind;
+
+bool queues(Kind kind) {
+  return kind == Kind::unshard || kind == Kind::reduce_gradients || kind == Kind::gather_parameters;
+}
+
+// Whether an action waits for the collective of `queued`.
+bool waits(const parallel::Action& action, const parallel::Action& queued, bool one_reduction_at_a_time) {
+  switch (action.kind) {
+    case Kind::gather_gradients:
+    case Kind::sum_tied_gradients:
+    case Kind::gradient_norm:
+      return true;
+    case Kind::reduce_gradients:
+      return one_reduction_at_a_time && queued.kind == Kind::reduce_gradients;
+    default:
+      return queued.kind == Kind::unshard && parallel::is_pass(action.kind) && action.chunk == queued.chunk;
+  }
+}
+
+// What has been counted, by kind of transfer and lane.
+class Counted {
+ public:
+  explicit Counted(const TransferTimes& collective) : collective_(collective) {}
+
+  // False when kernels of `offset` seconds outlast the collective on every lane.
+  bool add(const TransferTimes& transfer, const Sharing& sharing, double offset) {
+    const size_t lanes = collective_.seconds.size();
+    OfKind& kind = kinds_[{transfer.transfer.axis, transfer.transfer.stage_shift}];
+    if (kind.share.empty()) kind = {std::vector<double>(lanes, 0.0), std::vector<double>(lanes, 0.0)};
+    bool lasts = false;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      const double alone = collective_.seconds[lane], pace = sharing.second[lane];
+      if (offset >= alone) continue;
+      lasts = true;
+      if (pace <= 1) continue;
+      const double wanted = transfer.seconds[lane] * sharing.first[lane] / (alone * pace);
+      const double share = std::min(wanted, 1 - kind.share[lane]);
+      kind.share[lane] += share;
+      kind.delay[lane] += share * (pace - 1);
+    }
+    return lasts;
+  }
+
+  Crowding result() const {
+    std::vector<double> factors(collective_.seconds.size(), 1.0);
+    for (const auto& [kind, counted] : kinds_) {
+      for (size_t lane = 0; lane < factors.size(); ++lane) {
+        factors[lane] = std::max(factors[lane], 1 + counted.delay[lane]);
+      }
+    }
+    const bool any = std::any_of(factors.begin(), factors.end(), [](double factor) { return factor > 1; });
+    return any ? Crowding{std::move(factors)} : Crowding{};
+  }
+
+ private:
+  struct OfKind {
+    std::vector<double> share, delay;  // of the collective's life; of its length
+  };
+  const TransferTimes& collective_;
+  std::map<std::pair<parallel::Axis, int>, OfKind> kinds_;
+};
+
+// Of the collective that is op `from` of action `at`.
+Crowding crowding_of(const std::vector<PricedAction>& actions, size_t at, size_t from,
+                     bool one_reduction_at_a_time, StageTransfers& transfers) {
+  const TransferTimes& collective = *(*actions[at].ops)[from].transfer;
+  Counted counted(collective);
+  double offset = 0;
+  for (size_t i = at; i < actions.size(); ++i) {
+    if (i > at && waits(actions[i].action, actions[at].action, one_reduction_at_a_time)) break;
+    const std::vector<PricedOp>& ops = *actions[i].ops;
+    for (size_t j = i == at ? from + 1 : 0; j < ops.size(); ++j) {
+      if (ops[j].way == Way::dp) return counted.result();
+      if (ops[j].way == Way::kernel) offset += ops[j].seconds;
+      if (ops[j].transfer == nullptr) continue;
+      const Sharing& sharing = transfers.sharing(*ops[j].transfer, collective);
+      if (sharing.any && !counted.add(*ops[j].transfer, sharing, offset)) return counted.result();
+    }
+  }
+  return counted.result();
+}
+
+}  // namespace
+
+void add_crowding(std::vector<PricedAction>& actions, bool one_reduction_at_a_time,
+                  StageTransfers& transfers) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (!queues(actions[i].action.kind)) continue;
+    std::vector<Crowding> crowded(actions[i].ops->size());
+    bool any = false;
+    for (size_t j = 0; j < crowded.size(); ++j) {
+      if ((*actions[i].ops)[j].way != Way::dp) continue;
+      crowded[j] = crowding_of(actions, i, j, one_reduction_at_a_time, transfers);
+      any = any || !crowded[j].by_lane.empty();
+    }
+    if (any) actions[i].crowded = std::make_shared<const std::vector<Crowding>>(std::move(crowded));
+  }
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,26 @@
+// What makes ranks differ: speeds, heat, pauses, lost packets. All draws are keyed by seed, step and global
+// rank (or node), never by tile or thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/layout.hpp"
+#include "parallel/program.hpp"
+#include "sim/rare_events.hpp"
+#include "sim/simulate_step.hpp"
+
+namespace lockstep::sim {
+
+// By global rank: how many times as long as nominal its kernels take. The product of its own speed, its
+// node's throttling, the heat of the hour, and what simulate.slow says.
+std::vector<double> time_factors(const parallel::Layout& layout, const StepOptions& options);
+
+// Of a stage's lanes. `ranks`: global rank by lane.
+RareEvents rare_events(const parallel::Layout& layout, const parallel::Program& program,
+                       const std::vector<int>& ranks, const StepOptions& options);
+
+// Why a rank's kernels take longer than others', in words; empty: nothing but its own speed.
+std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options);
+
+}  // namespace lockstep::sim

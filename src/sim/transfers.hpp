@@ -1,0 +1,52 @@
+// Collectives and messages as a stage's lanes need them: what each takes, and what it costs when another goes
+// on at the same rank at the same time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cost/transfer_prices.hpp"
+#include "parallel/mesh.hpp"
+
+namespace lockstep::sim {
+
+struct TransferTimes {
+  cost::Transfer transfer;
+  std::vector<double> seconds;  // by lane, alone
+};
+
+// Two transfers at the same time at one rank: how many times as long as alone each takes, by lane; at
+// least 1.
+struct Sharing {
+  std::vector<double> first, second;
+  bool any = false;  // whether one of them is above 1
+};
+
+class StageTransfers {
+ public:
+  // `ranks`: global rank by lane. References outlive this.
+  StageTransfers(cost::TransferPrices& prices, const parallel::Mesh& mesh, int gpus_per_node,
+                 std::vector<int> ranks)
+      : prices_(prices), mesh_(mesh), gpus_per_node_(gpus_per_node), ranks_(std::move(ranks)) {}
+
+  std::shared_ptr<const TransferTimes> times(const cost::Transfer& transfer);
+  const Sharing& sharing(const TransferTimes& first, const TransferTimes& second);
+
+ private:
+  // Of what links a transfer's groups move over.
+  enum class Over : uint8_t { nvlink, nic, both };
+  Over over(const cost::Transfer& transfer) const;
+  std::vector<double> ratio(const cost::Transfer& of, const cost::Transfer& beside) const;
+
+  cost::TransferPrices& prices_;
+  const parallel::Mesh& mesh_;
+  int gpus_per_node_;
+  std::vector<int> ranks_;
+  std::map<cost::Transfer, std::shared_ptr<TransferTimes>> times_;
+  std::map<std::pair<cost::Transfer, cost::Transfer>, Sharing> sharing_;
+};
+
+}  // namespace lockstep::sim
