@@ -22,6 +22,7 @@ constexpr Feature table[] = {
     {"train --no-supervisor", "runs the workers without a supervisor", false},
     {"simulate", "one or more training steps of every rank of a modelled cluster", true},
     {"simulate --trace FILE.pftrace", "writes Perfetto's own format", true},
+    {"simulate --why", "critical path, what if parts were free, who made others wait", true},
     {"plan", "memory per GPU, step time, MFU, bubble, training time and cost of one layout", true},
     {"plan --search", "ranks all valid layouts", false},
     {"bench collective", "measures this machine's collectives, nccl-tests style", true},

@@ -18,6 +18,7 @@
 #include "plan/report.hpp"
 #include "sim/report.hpp"
 #include "sim/several_steps.hpp"
+#include "sim/why.hpp"
 
 namespace lockstep::cli {
 
@@ -59,7 +60,7 @@ int simulate(const Arguments& arguments) {
   Wanted wanted;
   int64_t steps = 1;
   std::optional<int64_t> seed;
-  bool json = false;
+  bool json = false, why = false;
   Flags flags("simulate",
               "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0-7,128");
   flags.required(file, "RUN.toml", "the run file")
@@ -73,6 +74,9 @@ int simulate(const Arguments& arguments) {
       .ranges(wanted.ranks, "--ranks", "LIST",
               "ranks in the trace, such as 0-7,128; otherwise one of every pipeline stage",
               {0, std::numeric_limits<int>::max()})
+      .toggle(
+          why, "--why",
+          "the critical path, what if parts of it were free, and who made others wait (of the first step)")
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
 
@@ -80,14 +84,16 @@ int simulate(const Arguments& arguments) {
   const config::RunFile run = config::load_run_file(file, overrides);
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
-  if (seed) options.seed = static_cast<uint64_t>(*seed);
+  if (seed) options.seed = *seed;
   options.traced_ranks = traced_ranks(wanted, layout, file);
   const std::vector<parallel::Program> programs = checked_programs(layout);
 
   sim::SeveralSteps all;
+  std::optional<sim::Why> explained;
   sim::SharedStep shared;
   for (options.step = 0; options.step < steps; ++options.step) {
     shared = sim::simulate_shared_step(layout, programs, options);
+    if (why && options.step == 0) explained = sim::explain(layout, programs, options, shared.step);
     all.add(shared.step);
   }
   const sim::StepResult result = shared.step = all.summary();
@@ -97,12 +103,14 @@ int simulate(const Arguments& arguments) {
   const lockstep::plan::MemoryReport memory = lockstep::plan::memory_of(layout, programs);
   if (json) {
     Json document = sim::simulate_json(run, result, all.seconds(), memory_json(memory));
+    if (explained) document["why"] = sim::why_json(*explained);
     if (comparison) document["against"] = comparison_json(*comparison);
     print_json(document);
     return exit_ok;
   }
   const cost::Style style = text_style();
   print(sim::simulate_text(run, result, all.seconds(), style) + memory_text(memory, style));
+  if (explained) print(sim::why_text(layout.mesh(), *explained, style));
   if (comparison) print(comparison_text(*comparison, style));
   if (!wanted.trace.empty()) {
     const char* viewer =

@@ -93,13 +93,6 @@ void MaxMin::settle_some(const FlowSet& flows) {
   }
 }
 
-const std::vector<double>& MaxMin::equal_shares(const FlowSet& flows) {
-  load(flows);
-  share_out(flows);
-  for (const int l : used_) links_[static_cast<size_t>(l)].weight = 0;
-  return rates_;
-}
-
 int MaxMin::joint(int link) {
   while (joined_[static_cast<size_t>(link)] != link) {
     int& next = joined_[static_cast<size_t>(link)];

@@ -50,10 +50,6 @@ class MaxMin {
   // when some link gets faster. Valid until the next call.
   const std::vector<double>& joint_rates(const FlowSet& flows);
 
-  // What each flow is sure of: an equal part of each link, whatever the other flows leave unused. At most its
-  // max-min rate, and never less when some link gets faster. Valid until the next call.
-  const std::vector<double>& equal_shares(const FlowSet& flows);
-
  private:
   struct Link {
     double left = 0;   // capacity, without what settled flows take

@@ -65,6 +65,10 @@ void check_for_training(const RunFile& run) {
                    "training adds gradients up replica after replica, so cp stands before dp"));
     problems.back().fix = "\"tp-cp-pp-dp\"";
   }
+  if (!run.data.prefetch) {
+    problems.push_back(problem_of(run, "data.prefetch", "training always reads the next batch ahead"));
+    problems.back().fix = "true";
+  }
   const std::string rule = text_rule(run);
   if (!rule.empty()) problems.push_back(problem_of(run, "data.text", rule));
   if (!problems.empty()) throw UsageError(to_string(problems));

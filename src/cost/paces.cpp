@@ -143,15 +143,19 @@ void PaceSolver::each_flow(const Movement& movement, size_t phase, Visit visit) 
   }
 }
 
+void PaceSolver::count_uses(const Movement& movement, size_t phase) {
+  each_flow(movement, phase, [&](size_t, int from, int to, int weight) {
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    for (const int link : path.links()) uses_[static_cast<size_t>(link)] += weight;
+  });
+}
+
 // Most patterns are so regular that all flows over NVLink get the same rate, and all over NICs: then each is
 // the share of its own fullest link, and no flows need to be kept. False where it is not so.
 bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
   if (!fabric_.is_even()) return false;
   uses_.assign(static_cast<size_t>(fabric_.links()), 0);
-  each_flow(movement, phase, [&](size_t, int from, int to, int weight) {
-    const cluster::Fabric::Path path = fabric_.path(from, to);
-    for (const int link : path.links()) uses_[static_cast<size_t>(link)] += weight;
-  });
+  count_uses(movement, phase);
   double least[2] = {0, 0}, most[2] = {0, 0};  // seconds a byte, over NVLink and NICs
   each_flow(movement, phase, [&](size_t, int from, int to, int) {
     const cluster::Fabric::Path path = fabric_.path(from, to);
@@ -172,19 +176,27 @@ bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
 }
 
 void PaceSolver::find_rates(const Movement& movement, size_t phase, const Movement* other) {
-  even_ = other == nullptr && find_even_rates(movement, phase);
-  if (even_) return;
+  how_ = Rates::of_each;
+  if (other != nullptr) {
+    // Beside another axis a flow counts on an equal part of each link: more would be its own only as long as
+    // flows of the other one are held up elsewhere, and a faster link there would then make it slower.
+    how_ = Rates::equal_parts;
+    uses_.assign(static_cast<size_t>(fabric_.links()), 0);
+    count_uses(movement, phase);
+    count_uses(*other, paces(*other).longest_phase);
+    return;
+  }
+  if (find_even_rates(movement, phase)) {
+    how_ = Rates::even;
+    return;
+  }
   if (!max_min_) max_min_.emplace(fabric_.capacities());
   flows_.clear();
-  const auto add = [this](size_t, int from, int to, int weight) {
+  each_flow(movement, phase, [this](size_t, int from, int to, int weight) {
     const cluster::Fabric::Path path = fabric_.path(from, to);
     flows_.add(path.links(), weight);
-  };
-  each_flow(movement, phase, add);
-  if (other != nullptr) each_flow(*other, paces(*other).longest_phase, add);
-  // Beside another axis a flow counts on an equal part: more would be its own only as long as flows of the
-  // other one are held up elsewhere, and a faster link there would then make it slower.
-  rates_ = other == nullptr ? &max_min_->joint_rates(flows_) : &max_min_->equal_shares(flows_);
+  });
+  rates_ = &max_min_->joint_rates(flows_);
 }
 
 void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const {
@@ -209,8 +221,16 @@ void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape,
 }
 
 // Of one flow of the phase that find_rates() solved.
-double PaceSolver::rate(size_t flow, const cluster::Way& way) const {
-  if (!even_) return (*rates_)[flow];
+double PaceSolver::rate(size_t flow, int from, int to, const cluster::Way& way) const {
+  if (how_ == Rates::of_each) return (*rates_)[flow];
+  if (how_ == Rates::equal_parts) {
+    double rate = std::numeric_limits<double>::infinity();
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    for (const int link : path.links()) {
+      rate = std::min(rate, fabric_.capacity(link) / uses_[static_cast<size_t>(link)]);
+    }
+    return rate;
+  }
   if (way.nic) return nic_rate_;
   return way.nvlink ? nvlink_rate_ : std::numeric_limits<double>::infinity();
 }
@@ -229,7 +249,7 @@ void PaceSolver::add_phase(const Movement& movement, size_t phase) {
     if (g != group) finish();
     group = g;
     const cluster::Way way = fabric_.way(from, to);
-    tally.add(way, weight, rate(flow++, way));
+    tally.add(way, weight, rate(flow++, from, to, way));
   });
   finish();
 }
@@ -241,7 +261,7 @@ Paces PaceSolver::solve_messages(const Movement& movement, const Movement* other
   each_flow(movement, 0, [&](size_t rank_from, int from, int to, int) {
     const cluster::Way way = fabric_.way(from, to);
     const Hops hops{way.nvlink ? 1.0 : 0.0, way.nic ? 1.0 : 0.0, static_cast<double>(way.layers)};
-    out.kind_of.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(rank_from, way), 1}));
+    out.kind_of.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(rank_from, from, to, way), 1}));
   });
   return out;
 }

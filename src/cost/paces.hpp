@@ -2,6 +2,7 @@
 // from the links that their flows share.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -84,11 +85,12 @@ class PaceSolver {
   const std::vector<const Shape*>& shapes(const Movement& movement);
   template <class Visit>
   void each_flow(const Movement& movement, size_t phase, Visit visit);
+  void count_uses(const Movement& movement, size_t phase);
   bool find_even_rates(const Movement& movement, size_t phase);
   void find_rates(const Movement& movement, size_t phase, const Movement* other);
   void add_phase(const Movement& movement, size_t phase);
   void add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const;
-  double rate(size_t flow, const cluster::Way& way) const;
+  double rate(size_t flow, int from, int to, const cluster::Way& way) const;
   Paces solve_messages(const Movement& movement, const Movement* other);
   Paces solve(const Movement& movement, const Movement* other);
 
@@ -102,8 +104,10 @@ class PaceSolver {
   std::map<Movement, Paces> alone_;
   std::map<std::pair<Movement, Movement>, Paces> beside_;
 
-  // Of the phase that is being solved: the rate of all flows over NVLink and over NICs, or of each flow.
-  bool even_ = false;
+  // Of the phase that is being solved: the rate of all flows over NVLink and over NICs, of each flow, or an
+  // equal part of each link.
+  enum class Rates : uint8_t { even, of_each, equal_parts };
+  Rates how_ = Rates::even;
   double nvlink_rate_ = 0, nic_rate_ = 0;
   const std::vector<double>* rates_ = nullptr;
   cluster::FlowSet flows_;

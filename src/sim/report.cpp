@@ -12,12 +12,6 @@ namespace lockstep::sim {
 
 namespace {
 
-std::string rank_name(const parallel::Mesh& mesh, int rank) {
-  const parallel::Coordinates c = mesh.coordinates(rank);
-  const std::string cp = mesh.size(parallel::Axis::cp) > 1 ? fmt::format(" cp{}", c.cp) : "";
-  return fmt::format("rank {}  tp{}{} pp{} dp{}", rank, c.tp, cp, c.pp, c.dp);
-}
-
 std::string phases_text(const StepResult& result, const cost::Style& style) {
   std::string out =
       "\nPhases over all ranks, from the first one's start to the last one's end; they overlap.\n";
@@ -43,6 +37,12 @@ std::string ranks_text(const parallel::Mesh& mesh, const StepResult& result) {
 }
 
 }  // namespace
+
+std::string rank_name(const parallel::Mesh& mesh, int rank) {
+  const parallel::Coordinates c = mesh.coordinates(rank);
+  const std::string cp = mesh.size(parallel::Axis::cp) > 1 ? fmt::format(" cp{}", c.cp) : "";
+  return fmt::format("rank {}  tp{}{} pp{} dp{}", rank, c.tp, cp, c.pp, c.dp);
+}
 
 cost::StepFigures figures_of(const config::RunFile& run, const StepResult& result) {
   return cost::step_figures(run, result.seconds, result.bubble_fraction, result.split);

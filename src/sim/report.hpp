@@ -12,6 +12,9 @@
 
 namespace lockstep::sim {
 
+// "rank 8  tp0 pp1 dp0"; with cp where there is context parallelism.
+std::string rank_name(const parallel::Mesh& mesh, int rank);
+
 cost::StepFigures figures_of(const config::RunFile& run, const StepResult& result);
 
 // The document of `simulate --json`. `memory` is the planner's block (plan::memory_json), which this room

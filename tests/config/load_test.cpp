@@ -250,6 +250,11 @@ TEST(Load, LogicalReplicasAreFixedInTheResolvedFile) {
   EXPECT_EQ(three.run.micro_batches(), 2 * three.run.replica_micro_batches());
 }
 
+TEST(Training, RefusesWhatItDoesNotDo) {
+  check_for_training(examine_tiny({}).run);
+  EXPECT_THROW(check_for_training(examine_tiny({"data.prefetch=false"}).run), UsageError);
+}
+
 TEST(Training, RefusesReplicasInsideContext) {
   check_for_training(examine_tiny({"parallel.rank_order=pp-cp-dp-tp"}).run);
   EXPECT_THROW(check_for_training(examine_tiny({"parallel.rank_order=dp-tp-cp-pp"}).run), UsageError);

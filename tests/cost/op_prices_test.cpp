@@ -20,6 +20,17 @@ config::RunFile round_numbers() {
   return run;
 }
 
+TEST(OpPrices, ABatchThatIsNotReadAheadIsWaitedFor) {
+  config::RunFile run = round_numbers();
+  const model::Op load{
+      "load_batch", model::OpKind::host, model::Axis::none, model::Stream::host, 1000000, 0, 0, 0, 0};
+  const double ahead = OpPrices(run).kernel_seconds(load);
+  run.data.prefetch = false;
+  run.cluster.storage_bandwidth = 1e8;
+  run.cluster.storage_latency = 2e-3;
+  EXPECT_NEAR(OpPrices(run).kernel_seconds(load) - ahead, 2e-3 + 1e-2, 1e-12);
+}
+
 TEST(OpPrices, EachKindOfKernel) {
   const OpPrices prices(round_numbers());
   const auto seconds = [&](model::OpKind kind, double flops, int64_t bytes) {
