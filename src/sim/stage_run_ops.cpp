@@ -183,6 +183,7 @@ void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key)
     for (size_t i = 0; i < ready.size(); ++i) ready[i] = std::max(ready[i], earlier->end[i]);
   }
   const Crowding* crowded = action.crowded == nullptr ? nullptr : &action.crowded->at(op_);
+  const Sharing* messages = load_.with_messages(*op.transfer);
   auto queued = std::make_shared<QueuedCollective>();
   queued->transfer = op.transfer;
   queued->start.resize(ready.size());
@@ -197,7 +198,7 @@ void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key)
     for (int c = 0; c < grid.columns(); ++c) {
       const auto lane = static_cast<size_t>(grid.lane(t, c));
       const double seconds = alone * (crowded == nullptr ? 1 : crowded->factor(lane));
-      end = std::max(end, load_.collective_end(lane, start, seconds, *op.transfer));
+      end = std::max(end, load_.collective_end(lane, start, seconds, messages));
     }
     end += retransmit_seconds(first, op, key);
     for (int c = 0; c < grid.columns(); ++c) {

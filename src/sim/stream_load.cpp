@@ -23,8 +23,11 @@ void StreamLoad::queue(std::shared_ptr<const QueuedCollective> collective) {
   last_ = std::move(collective);
 }
 
-double StreamLoad::collective_end(size_t lane, double start, double seconds, const TransferTimes& transfer) {
-  const Sharing* with = message_ == nullptr ? nullptr : sharing(transfer, *message_);
+const Sharing* StreamLoad::with_messages(const TransferTimes& collective) const {
+  return message_ == nullptr ? nullptr : sharing(collective, *message_);
+}
+
+double StreamLoad::collective_end(size_t lane, double start, double seconds, const Sharing* with) const {
   return with == nullptr ? start + seconds : end_beside(start, seconds, with->first[lane], sent_[lane]);
 }
 

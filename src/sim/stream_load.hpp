@@ -39,8 +39,10 @@ class StreamLoad {
   void queue(std::shared_ptr<const QueuedCollective> collective);
   // The latest that was queued; null: none.
   const std::shared_ptr<const QueuedCollective>& last() const { return last_; }
-  // The end of a lane's part of a collective to be queued, beside the messages that are on their way.
-  double collective_end(size_t lane, double start, double seconds, const TransferTimes& transfer);
+  // How a collective to be queued shares with the messages that are on their way (null: not at all), and when
+  // a lane's part of it ends beside them.
+  const Sharing* with_messages(const TransferTimes& collective) const;
+  double collective_end(size_t lane, double start, double seconds, const Sharing* with_messages) const;
 
   // Sends a message of every lane, which alone takes `seconds`, when the lane is ready and its earlier
   // messages are gone; `ready` becomes when it starts. What was `lost` (seconds; empty: nothing) is sent
