@@ -14,6 +14,7 @@ double IdealPipeline::bubble_fraction() const {
 IdealPipeline ideal_pipeline(const std::vector<const PricedProgram*>& whole_programs,
                              PricedProgram::Free free) {
   std::vector<PricedProgram> programs;
+  programs.reserve(whole_programs.size());
   for (const PricedProgram* program : whole_programs) programs.push_back(program->schedule_alone(free));
   const LaneGrid grid(1, 1, 1);
   const StageLanes lane = one_lane(grid);

@@ -122,6 +122,7 @@ PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Pro
 PricedProgram PricedProgram::schedule_alone(Free free) const {
   PricedProgram out;
   out.stage_ = stage_;
+  out.actions_.reserve(actions_.size());
   for (const PricedAction& priced : actions_) {
     const parallel::Action& a = priced.action;
     if (!parallel::is_pass(a.kind) && !parallel::is_send(a.kind) && !parallel::is_receive(a.kind)) continue;

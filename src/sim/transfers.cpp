@@ -14,8 +14,14 @@ std::shared_ptr<const TransferTimes> StageTransfers::times(const cost::Transfer&
   return known;
 }
 
+StageTransfers::Over StageTransfers::over(const cost::Transfer& transfer) {
+  const std::pair key{transfer.axis, transfer.kind == model::OpKind::send};
+  const auto known = over_.find(key);
+  return known != over_.end() ? known->second : over_.emplace(key, find_over(transfer)).first->second;
+}
+
 // By the distance of neighbours: at least a node apart, or all of a group inside one.
-StageTransfers::Over StageTransfers::over(const cost::Transfer& transfer) const {
+StageTransfers::Over StageTransfers::find_over(const cost::Transfer& transfer) const {
   using parallel::Axis;
   const auto size = [&](Axis axis) { return mesh_.size(axis); };
   int stride = mesh_.stride(transfer.axis);

@@ -38,13 +38,15 @@ class StageTransfers {
  private:
   // Of what links a transfer's groups move over.
   enum class Over : uint8_t { nvlink, nic, both };
-  Over over(const cost::Transfer& transfer) const;
+  Over over(const cost::Transfer& transfer);
+  Over find_over(const cost::Transfer& transfer) const;
   std::vector<double> ratio(const cost::Transfer& of, const cost::Transfer& beside) const;
 
   cost::TransferPrices& prices_;
   const parallel::Mesh& mesh_;
   int gpus_per_node_;
   std::vector<int> ranks_;
+  std::map<std::pair<model::Axis, bool>, Over> over_;  // by axis, and whether it is a message
   std::map<cost::Transfer, std::shared_ptr<TransferTimes>> times_;
   std::map<std::pair<cost::Transfer, cost::Transfer>, Sharing> sharing_;
 };
