@@ -98,7 +98,7 @@ int print_help() {
   std::vector<std::string> absent;
   for (const Feature& feature : table) {
     if (feature.built) {
-      text += fmt::format("  {:<18}{}\n", feature.name, feature.does);
+      text += fmt::format("  {:<30}{}\n", feature.name, feature.does);
     } else if (const std::string word = first_word(feature.name); (absent.empty() || absent.back() != word) &&
                                                                   find_feature(word) == nullptr &&
                                                                   word != "bench") {
