@@ -36,6 +36,21 @@ void expect_max_min(const std::vector<double>& capacities, const FlowSet& flows,
   }
 }
 
+// Of flows in one chain of shared links each has the slowest's rate; others are left alone. A faster link may
+// take from a flow's own rate, never from the joint one.
+TEST(MaxMin, JointRatesAreTheSlowestOfAChain) {
+  FlowSet flows;
+  flows.add({0});     // shares link 0 with the next,
+  flows.add({0, 1});  // which link 1 holds up
+  flows.add({2});     // apart
+  MaxMin held_up({10, 2, 7});
+  EXPECT_EQ(held_up.rates(flows), (std::vector<double>{8, 2, 7}));
+  EXPECT_EQ(held_up.joint_rates(flows), (std::vector<double>{2, 2, 7}));
+  MaxMin faster({10, 20, 7});
+  EXPECT_EQ(faster.rates(flows), (std::vector<double>{5, 5, 7})) << "the first flow is slower now";
+  EXPECT_EQ(faster.joint_rates(flows), (std::vector<double>{5, 5, 7}));
+}
+
 TEST(MaxMin, RandomFlowsAreFair) {
   std::mt19937 engine(7);
   const auto below = [&](size_t n) { return static_cast<int>(engine() % n); };

@@ -260,5 +260,25 @@ TEST(CrowdedNetwork, ATreeCostsALittleMoreThanItsStepList) {
   }
 }
 
+// Groups of one axis may differ in what a piece costs: the pieces of a tree suit the slowest. With less
+// oversubscription the groups inside a rack, whose hops cost nothing here, once decided for thousands of
+// pieces.
+TEST(Crowded, LessOversubscriptionNeverMakesATreeSlower) {
+  config::ClusterConfig c = round_cluster();
+  c.gpus_per_node = 4;
+  c.gpus_per_rack = 12;
+  c.gpus_per_pod = 24;
+  c.nic_latency = 0;
+  c.switch_latency = 1e-6;
+  c.collective_algorithm = CollectiveAlgorithm::tree;
+  double before = 0;
+  for (const double oversubscription : {1.0, 1.5, 12.0}) {
+    c.rack_oversubscription = oversubscription;
+    const double now = slowest_of(run_on(c, 2, 5, 2), Axis::pp_ends, OpKind::all_reduce, 1 << 20);
+    EXPECT_GE(now, before) << oversubscription;
+    before = now;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::cost
