@@ -109,10 +109,11 @@ std::string wrong_refusal(const std::vector<config::Problem>& problems) {
 }
 
 // More bandwidth of all links, or of some, never makes a step longer while each transfer is priced as if
-// alone. With contention it hardly ever does: what a transfer is slowed by another one changes with both, and
-// a handful of ten thousand odd networks get slower. `anomalies` counts them.
+// alone. With contention one of the ten thousand networks drawn here gets slower, by 0.04 %: how much one
+// transfer slows another changes with both. `anomalies` counts such, if they are small.
 std::string wrong_with_more_bandwidth(config::RunFile run, const std::vector<parallel::Program>& programs,
                                       StepOptions options, RunFileDrawer& draw, int& anomalies) {
+  constexpr double small_anomaly = 1e-3;
   config::RunFile all = run, some = run;
   const double times = draw.over(1, 20);
   all.cluster.nvlink_bandwidth *= times;
@@ -127,7 +128,7 @@ std::string wrong_with_more_bandwidth(config::RunFile run, const std::vector<par
     for (const config::RunFile& faster : {all, some}) {
       const double after = seconds(faster);
       if (after <= before * (1 + rounding)) continue;
-      if (contention) {
+      if (contention && after <= before * (1 + small_anomaly)) {
         ++anomalies;
         continue;
       }
@@ -206,7 +207,7 @@ TEST_P(AnyRunFile, IsRefusedWithAReasonOrSimulatedConsistently) {
   }
   EXPECT_GT(simulated, files_a_shard / 2);
   EXPECT_GT(refused, files_a_shard / 50);
-  EXPECT_LE(anomalies, files_a_shard / 300);
+  EXPECT_LE(anomalies, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, AnyRunFile, ::testing::Range(0, shards));
