@@ -70,9 +70,9 @@ class TransferPrices {
   // reference stays valid as long as this object. Throws invalid_argument for a kind that is no transfer.
   const std::vector<double>& seconds(const Transfer& transfer);
 
-  // The same while all groups of `other`'s axis go on with it beside: links are shared between the flows of
-  // both. Each in the algorithm that it has alone; of an algorithm with several phases `other` is in the one
-  // that takes longest.
+  // The same while all groups of `other`'s axis go on with it beside: a flow counts on an equal part of each
+  // link that the flows of both pass. Each in the algorithm that it has alone; of an algorithm with several
+  // phases `other` is in the one that takes longest.
   const std::vector<double>& seconds_beside(const Transfer& transfer, const Transfer& other);
 
   const Choice& choice(const Transfer& transfer);
