@@ -257,12 +257,14 @@ void PaceSolver::add_phase(const Movement& movement, size_t phase) {
 Paces PaceSolver::solve_messages(const Movement& movement, const Movement* other) {
   find_rates(movement, 0, other);
   Paces out;
-  out.kind_of.reserve(static_cast<size_t>(mesh_.size()));
+  std::vector<int> kinds;
+  kinds.reserve(static_cast<size_t>(mesh_.size()));
   each_flow(movement, 0, [&](size_t rank_from, int from, int to, int) {
     const cluster::Way way = fabric_.way(from, to);
     const Hops hops{way.nvlink ? 1.0 : 0.0, way.nic ? 1.0 : 0.0, static_cast<double>(way.layers)};
-    out.kind_of.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(rank_from, from, to, way), 1}));
+    kinds.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(rank_from, from, to, way), 1}));
   });
+  if (out.kinds.size() > 1) out.kind_of = std::make_shared<const std::vector<int>>(std::move(kinds));
   return out;
 }
 
@@ -286,11 +288,14 @@ Paces PaceSolver::solve(const Movement& movement, const Movement* other) {
   }
   std::vector<int> kinds(paces_.size());
   for (size_t g = 0; g < paces_.size(); ++g) kinds[g] = kind_of(out.kinds, paces_[g]);
+  if (out.kinds.size() == 1) return out;
   const AxisGroups& all = groups(movement.axis);
-  out.kind_of.reserve(static_cast<size_t>(mesh_.size()));
+  std::vector<int> by_rank;
+  by_rank.reserve(static_cast<size_t>(mesh_.size()));
   for (int rank = 0; rank < mesh_.size(); ++rank) {
-    out.kind_of.push_back(kinds[static_cast<size_t>(all.group_of(rank))]);
+    by_rank.push_back(kinds[static_cast<size_t>(all.group_of(rank))]);
   }
+  out.kind_of = std::make_shared<const std::vector<int>>(std::move(by_rank));
   return out;
 }
 

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
-
 #include <tuple>
 #include <vector>
 
@@ -36,9 +36,9 @@ struct Pace {
 };
 
 struct Paces {
-  std::vector<Pace> kinds;   // those that there are, few
-  std::vector<int> kind_of;  // by rank
-  size_t longest_phase = 0;  // of an algorithm with several, by its bytes
+  std::vector<Pace> kinds;                          // those that there are, few
+  std::shared_ptr<const std::vector<int>> kind_of;  // by rank; null: there is one kind
+  size_t longest_phase = 0;                         // of an algorithm with several, by its bytes
 };
 
 // What moves: an algorithm in all groups of an axis, or with `algorithm` = "message" a message from every

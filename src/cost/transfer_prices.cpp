@@ -68,10 +68,10 @@ class TransferPrices::Engine {
   struct Price {
     Way way;  // of the model of links
     Choice choice;
-    std::vector<double> seconds;
+    RankSeconds seconds;
   };
   const Price& price(const Transfer& transfer);
-  const std::vector<double>& beside(const Transfer& transfer, const Transfer& other);
+  const RankSeconds& beside(const Transfer& transfer, const Transfer& other);
 
  private:
   int ranks(const Transfer& t) const { return t.kind == OpKind::send ? 2 : mesh_.size(t.axis); }
@@ -82,7 +82,7 @@ class TransferPrices::Engine {
   Way with_pieces(const Way& way, const Paces& paces, double bytes) const;
   double seconds(const Way& way, const Pace& pace, double bytes) const;
   double slowest(const Way& way, const Paces& paces, double bytes) const;
-  std::vector<double> by_rank(const Way& way, const Paces& paces, double bytes) const;
+  RankSeconds by_rank(const Way& way, const Paces& paces, double bytes) const;
   const MeasuredTimes& measured(OpKind kind) const;
   void replace_by_measured(const Transfer& t, Price& price) const;
 
@@ -94,7 +94,7 @@ class TransferPrices::Engine {
   PaceSolver solver_;
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
   std::map<Transfer, Price> prices_;
-  std::map<std::pair<Transfer, Transfer>, std::vector<double>> beside_;
+  std::map<std::pair<Transfer, Transfer>, RankSeconds> beside_;
 };
 
 double TransferPrices::Engine::seconds(const Way& way, const Pace& pace, double bytes) const {
@@ -180,12 +180,10 @@ Way TransferPrices::Engine::fastest(const Transfer& t, bool& as_configured) {
   return best;
 }
 
-std::vector<double> TransferPrices::Engine::by_rank(const Way& way, const Paces& paces, double bytes) const {
+RankSeconds TransferPrices::Engine::by_rank(const Way& way, const Paces& paces, double bytes) const {
   std::vector<double> kinds;
   for (const Pace& pace : paces.kinds) kinds.push_back(seconds(way, pace, bytes));
-  std::vector<double> out(paces.kind_of.size());
-  for (size_t r = 0; r < out.size(); ++r) out[r] = kinds[static_cast<size_t>(paces.kind_of[r])];
-  return out;
+  return {static_cast<size_t>(mesh_.size()), std::move(kinds), paces.kind_of};
 }
 
 const MeasuredTimes& TransferPrices::Engine::measured(OpKind kind) const {
@@ -204,8 +202,8 @@ const MeasuredTimes& TransferPrices::Engine::measured(OpKind kind) const {
 void TransferPrices::Engine::replace_by_measured(const Transfer& t, Price& price) const {
   if (measured(t.kind).empty()) return;
   const double seconds = measured(t.kind).seconds(ranks(t), static_cast<double>(t.bytes));
-  for (double& rank : price.seconds) {
-    if (rank > 0) rank = seconds;
+  for (double& kind : price.seconds.kinds()) {
+    if (kind > 0) kind = seconds;
   }
   price.choice = {"measured", "", 1, true};
 }
@@ -223,7 +221,7 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   Price& price = known->second;
   if (!is_new) return price;
   if (!moves(t)) {
-    price.seconds.assign(static_cast<size_t>(mesh_.size()), 0.0);
+    price.seconds = RankSeconds::same_for_all(static_cast<size_t>(mesh_.size()), 0);
     return price;
   }
   price.way = fastest(t, price.choice.as_configured);
@@ -235,20 +233,22 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   return price;
 }
 
-const std::vector<double>& TransferPrices::Engine::beside(const Transfer& t, const Transfer& other) {
+const RankSeconds& TransferPrices::Engine::beside(const Transfer& t, const Transfer& other) {
   const Price &alone = price(t), &beside = price(other);
   if (!moves(t) || !moves(other)) return alone.seconds;
   const auto [known, is_new] = beside_.try_emplace({t, other});
-  std::vector<double>& out = known->second;
+  RankSeconds& out = known->second;
   if (!is_new) return out;
   const double bytes = static_cast<double>(t.bytes);
   const Paces& paces = solver_.paces_beside(alone.way.movement, beside.way.movement);
   out = by_rank(alone.way, paces, bytes);
   if (measured(t.kind).empty()) return out;
-  const std::vector<double> model = by_rank(alone.way, solver_.paces(alone.way.movement), bytes);
-  for (size_t r = 0; r < out.size(); ++r) {
-    if (model[r] > 0) out[r] = alone.seconds[r] * (out[r] / model[r]);
+  const RankSeconds model = by_rank(alone.way, solver_.paces(alone.way.movement), bytes);
+  std::vector<double> scaled = out.by_rank();
+  for (size_t r = 0; r < scaled.size(); ++r) {
+    if (model[r] > 0) scaled[r] = alone.seconds[r] * (scaled[r] / model[r]);
   }
+  out = RankSeconds::of_each(std::move(scaled));
   return out;
 }
 
@@ -258,10 +258,10 @@ TransferPrices::~TransferPrices() = default;
 TransferPrices::TransferPrices(TransferPrices&&) noexcept = default;
 TransferPrices& TransferPrices::operator=(TransferPrices&&) noexcept = default;
 
-const std::vector<double>& TransferPrices::seconds(const Transfer& transfer) {
+const RankSeconds& TransferPrices::seconds(const Transfer& transfer) {
   return engine_->price(transfer).seconds;
 }
-const std::vector<double>& TransferPrices::seconds_beside(const Transfer& transfer, const Transfer& other) {
+const RankSeconds& TransferPrices::seconds_beside(const Transfer& transfer, const Transfer& other) {
   return engine_->beside(transfer, other);
 }
 const Choice& TransferPrices::choice(const Transfer& transfer) { return engine_->price(transfer).choice; }

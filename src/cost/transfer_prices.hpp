@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "config/run_file.hpp"
+#include "cost/rank_seconds.hpp"
 #include "model/op.hpp"
 #include "parallel/mesh.hpp"
 
@@ -68,12 +69,12 @@ class TransferPrices {
   // or of the message that it sends, when every group of the axis (every rank) does the same at once and
   // nothing else moves. 0 for a rank that is alone on the axis, and for a message to its own stage. The
   // reference stays valid as long as this object. Throws invalid_argument for a kind that is no transfer.
-  const std::vector<double>& seconds(const Transfer& transfer);
+  const RankSeconds& seconds(const Transfer& transfer);
 
   // The same while all groups of `other`'s axis go on with it beside: a flow counts on an equal part of each
   // link that the flows of both pass. Each in the algorithm that it has alone; of an algorithm with several
   // phases `other` is in the one that takes longest.
-  const std::vector<double>& seconds_beside(const Transfer& transfer, const Transfer& other);
+  const RankSeconds& seconds_beside(const Transfer& transfer, const Transfer& other);
 
   const Choice& choice(const Transfer& transfer);
 

@@ -27,7 +27,7 @@ class SlowestOfStage {
     std::vector<double>& slowest = slowest_[transfer];
     if (slowest.empty()) {
       slowest.assign(static_cast<size_t>(stages_), 0.0);
-      const std::vector<double>& by_rank = prices_.seconds(transfer);
+      const cost::RankSeconds& by_rank = prices_.seconds(transfer);
       for (size_t rank = 0; rank < by_rank.size(); ++rank) {
         double& longest = slowest[static_cast<size_t>(stage_of_[rank])];
         longest = std::max(longest, by_rank[rank]);

@@ -31,10 +31,11 @@ void PathBook::work(int stage, size_t lane, PathKind kind, double seconds) {
   if (earlier_.size() > most_earlier_) collect_garbage();
 }
 
-void PathBook::meet(int stage, const std::vector<size_t>& lanes, size_t last, PathKind kind, double seconds) {
+void PathBook::meet(int stage, size_t first, const std::vector<size_t>& lanes, size_t last, PathKind kind,
+                    double seconds) {
   std::vector<PathState>& states = lanes_[static_cast<size_t>(stage)];
-  const PathState state = with(states[last], kind, seconds);
-  for (const size_t lane : lanes) states[lane] = state;
+  const PathState state = with(states[first + last], kind, seconds);
+  for (const size_t lane : lanes) states[first + lane] = state;
 }
 
 std::vector<PathState> PathBook::take_message(const MessageKey& key) {

@@ -48,8 +48,9 @@ class PathBook {
 
   // The lane works on its own.
   void work(int stage, size_t lane, PathKind kind, double seconds);
-  // The lanes wait for `last`, one of them, and then spend `seconds` together.
-  void meet(int stage, const std::vector<size_t>& lanes, size_t last, PathKind kind, double seconds);
+  // The lanes, counted from `first`, wait for `last`, one of them, and then spend `seconds` together.
+  void meet(int stage, size_t first, const std::vector<size_t>& lanes, size_t last, PathKind kind,
+            double seconds);
 
   const PathState& at(int stage, size_t lane) const { return lanes_[static_cast<size_t>(stage)][lane]; }
   void set(int stage, size_t lane, const PathState& state) {
@@ -57,7 +58,7 @@ class PathBook {
   }
   static PathState with(PathState state, PathKind kind, double seconds);
 
-  // Paths to the arrivals of a message, by lane; to the end of a queued collective, by lane.
+  // Paths to the arrivals of a message, by lane; to the start of a queued collective, by row.
   void put_message(const MessageKey& key, std::vector<PathState> states) {
     messages_[key] = std::move(states);
   }

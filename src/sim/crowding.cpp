@@ -29,18 +29,19 @@ bool waits(const parallel::Action& action, const parallel::Action& queued, bool 
   }
 }
 
-// What has been counted, by kind of transfer and lane.
+// What has been counted, by kind of transfer and lane; of one lane for all as long as they are alike.
 class Counted {
  public:
-  explicit Counted(const TransferTimes& collective) : collective_(collective) {}
+  Counted(const TransferTimes& collective, size_t lanes) : collective_(collective), lanes_(lanes) {}
 
   // False when kernels of `offset` seconds outlast the collective on every lane.
   bool add(const TransferTimes& transfer, const Sharing& sharing, double offset) {
-    const size_t lanes = collective_.seconds.size();
+    const bool alike = collective_.seconds.is_same_for_all() && transfer.seconds.is_same_for_all() &&
+                       sharing.first.is_same_for_all() && sharing.second.is_same_for_all();
     OfKind& kind = kinds_[{transfer.transfer.axis, transfer.transfer.stage_shift}];
-    if (kind.share.empty()) kind = {std::vector<double>(lanes, 0.0), std::vector<double>(lanes, 0.0)};
+    if (!alike) kind.spread(lanes_);
     bool lasts = false;
-    for (size_t lane = 0; lane < lanes; ++lane) {
+    for (size_t lane = 0; lane < kind.share.size(); ++lane) {
       const double alone = collective_.seconds[lane], pace = sharing.second[lane];
       if (offset >= alone) continue;
       lasts = true;
@@ -53,30 +54,37 @@ class Counted {
     return lasts;
   }
 
-  Crowding result() const {
-    std::vector<double> factors(collective_.seconds.size(), 1.0);
+  PerLane result() const {
+    std::vector<double> factors = {1.0};
     for (const auto& [kind, counted] : kinds_) {
+      if (counted.delay.size() > factors.size()) factors.resize(lanes_, factors[0]);
+      const bool one = counted.delay.size() == 1;
       for (size_t lane = 0; lane < factors.size(); ++lane) {
-        factors[lane] = std::max(factors[lane], 1 + counted.delay[lane]);
+        factors[lane] = std::max(factors[lane], 1 + counted.delay[one ? 0 : lane]);
       }
     }
-    const bool any = std::any_of(factors.begin(), factors.end(), [](double factor) { return factor > 1; });
-    return any ? Crowding{std::move(factors)} : Crowding{};
+    return PerLane(std::move(factors));
   }
 
  private:
   struct OfKind {
-    std::vector<double> share, delay;  // of the collective's life; of its length
+    std::vector<double> share = {0.0}, delay = {0.0};  // of the collective's life; of its length
+    void spread(size_t lanes) {
+      if (share.size() == lanes) return;
+      share.resize(lanes, share[0]);
+      delay.resize(lanes, delay[0]);
+    }
   };
   const TransferTimes& collective_;
+  size_t lanes_;
   std::map<std::pair<parallel::Axis, int>, OfKind> kinds_;
 };
 
 // Of the collective that is op `from` of action `at`.
-Crowding crowding_of(const std::vector<PricedAction>& actions, size_t at, size_t from,
-                     bool one_reduction_at_a_time, StageTransfers& transfers) {
+PerLane crowding_of(const std::vector<PricedAction>& actions, size_t at, size_t from,
+                    bool one_reduction_at_a_time, StageTransfers& transfers) {
   const TransferTimes& collective = *(*actions[at].ops)[from].transfer;
-  Counted counted(collective);
+  Counted counted(collective, transfers.lanes());
   double offset = 0;
   for (size_t i = at; i < actions.size(); ++i) {
     if (i > at && waits(actions[i].action, actions[at].action, one_reduction_at_a_time)) break;
@@ -98,14 +106,14 @@ void add_crowding(std::vector<PricedAction>& actions, bool one_reduction_at_a_ti
                   StageTransfers& transfers) {
   for (size_t i = 0; i < actions.size(); ++i) {
     if (!queues(actions[i].action.kind)) continue;
-    std::vector<Crowding> crowded(actions[i].ops->size());
+    std::vector<PerLane> crowded(actions[i].ops->size(), 1);
     bool any = false;
     for (size_t j = 0; j < crowded.size(); ++j) {
       if ((*actions[i].ops)[j].way != Way::dp) continue;
       crowded[j] = crowding_of(actions, i, j, one_reduction_at_a_time, transfers);
-      any = any || !crowded[j].by_lane.empty();
+      any = any || crowded[j].highest() > 1;
     }
-    if (any) actions[i].crowded = std::make_shared<const std::vector<Crowding>>(std::move(crowded));
+    if (any) actions[i].crowded = std::make_shared<const std::vector<PerLane>>(std::move(crowded));
   }
 }
 

@@ -42,17 +42,14 @@ std::optional<std::vector<double>> Exchange::take(const MessageKey& key) {
   return out;
 }
 
-void Exchange::enter(const MeetingKey& key, const std::vector<double>& clock) {
+void Exchange::enter(const MeetingKey& key, const std::vector<double>& clock, std::vector<double> seconds) {
   Meeting& m = meetings_[key];
+  if (!seconds.empty()) m.seconds = std::move(seconds);
   if (m.entered++ == 0) {
     m.start = clock;
     return;
   }
   for (size_t i = 0; i < lanes_; ++i) m.start[i] = std::max(m.start[i], clock[i]);
-}
-
-void Exchange::set_seconds(const MeetingKey& key, std::vector<double> seconds) {
-  meetings_[key].seconds = std::move(seconds);
 }
 
 const Exchange::Meeting* Exchange::meeting(const MeetingKey& key) const {

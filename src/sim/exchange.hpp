@@ -33,14 +33,13 @@ class Exchange {
   void recycle(std::vector<double> buffer) { free_.push_back(std::move(buffer)); }
 
   // The `occurrence`-th meeting of all stages, or of the two ends: each enters once with its lanes' times;
-  // stage 0 says what the collective takes.
+  // stage 0 says what the collective takes (`seconds`, else empty).
   struct MeetingKey {
     bool ends = false;  // of first and last stage alone
     int occurrence = 0;
     auto operator<=>(const MeetingKey&) const = default;
   };
-  void enter(const MeetingKey& key, const std::vector<double>& clock);
-  void set_seconds(const MeetingKey& key, std::vector<double> seconds);
+  void enter(const MeetingKey& key, const std::vector<double>& clock, std::vector<double> seconds);
   struct Meeting {
     int entered = 0;
     std::vector<double> start;    // by lane: when the last stage was there

@@ -27,26 +27,37 @@ const std::array<double, 1021>& sum_counts() {
   return counts;
 }
 
-struct Moments {
-  double mean = 0;
+// (offset + slope x sum)^16 over all draws.
+struct Body {
+  double offset = 1, slope = 0;
   double deviation = 0;
 };
 
-Moments moments(const JitterShape& shape) {
+// Of the wanted spread, with a mean of 1.
+Body body_of(double spread) {
+  Body body;
+  const double sum_deviation = std::sqrt(4 * (256.0 * 256.0 - 1) / 12);
+  body.slope = spread / (16 * sum_deviation);
+  body.offset = 1 - body.slope * 510;
   double mean = 0, square = 0;
   for (int32_t sum = 0; sum <= 1020; ++sum) {
     const double weight = sum_counts()[static_cast<size_t>(sum)] * 0x1p-32;
-    const double factor = shape.of_sum(sum);
+    const double factor = std::pow(body.offset + body.slope * sum, 16);
     mean += weight * factor;
     square += weight * factor * factor;
   }
-  return {mean, std::sqrt(square - mean * mean)};
+  const double scale = std::pow(mean, -1.0 / 16);
+  body.offset *= scale;
+  body.slope *= scale;
+  body.deviation = std::sqrt(square - mean * mean) / mean;
+  return body;
 }
 
 }  // namespace
 
 JitterShape::JitterShape(double deviation, double tail_probability, double tail_factor)
-    : tail_factor_(tail_factor), tail_bits_(static_cast<uint32_t>(std::llround(tail_probability * 0x1p32))) {
+    : tail_factor_(static_cast<float>(tail_factor)),
+      tail_bits_(static_cast<uint32_t>(std::llround(tail_probability * 0x1p32))) {
   if (!(deviation >= 0 && deviation < 1)) throw std::invalid_argument("jitter must be in [0, 1)");
   if (!(tail_probability >= 0 && tail_probability < 1) || !(tail_factor >= 1)) {
     throw std::invalid_argument("a tail has a probability in [0, 1) and a factor of at least 1");
@@ -54,18 +65,13 @@ JitterShape::JitterShape(double deviation, double tail_probability, double tail_
   if (deviation == 0) return;
   // The power stretches wide spreads; a few rounds find the spread that gives the wanted deviation.
   double spread = deviation;
+  Body body;
   for (int round = 0; round < 40; ++round) {
-    set_spread(spread);
-    spread *= deviation / moments(*this).deviation;
+    body = body_of(spread);
+    spread *= deviation / body.deviation;
   }
-}
-
-void JitterShape::set_spread(double spread) {
-  const double sum_deviation = std::sqrt(4 * (256.0 * 256.0 - 1) / 12);
-  slope_ = spread / (16 * sum_deviation);
-  offset_ = 1 - slope_ * 510;
-  scale_ = 1;
-  scale_ = 1 / moments(*this).mean;
+  offset_ = static_cast<float>(body.offset);
+  slope_ = static_cast<float>(body.slope);
 }
 
 LaneKey lane_key(uint64_t seed, int step, int rank) {

@@ -38,37 +38,34 @@ inline int32_t byte_sum(uint32_t bits) {
   return static_cast<int32_t>((pairs & 0xFFFFu) + (pairs >> 16));
 }
 
-// Turns a draw into a factor on a time. The body is scale (offset + slope x sum)^16, which is close to
+// Turns a draw into a factor on a time. The body is (offset + slope x sum)^16, which is close to
 // log-normal and never negative, made so that over all draws the mean is 1 and the standard deviation is the
 // wanted one. A sum of bytes has no tail, so stragglers stand apart: a share of the draws, those with the
-// lowest bits, take `tail_factor` instead.
+// lowest bits, take `tail_factor` instead. Draws are floats: twice as many go into a vector as doubles.
 class JitterShape {
  public:
   // deviation and tail_probability in [0, 1), tail_factor at least 1. A deviation of 0 makes the body 1.
   explicit JitterShape(double deviation, double tail_probability = 0, double tail_factor = 1);
 
-  double factor(LaneKey lane, OpKey op) const {
+  float factor(LaneKey lane, OpKey op) const {
     const uint32_t bits = jitter_bits(lane, op);
-    const double body = of_sum(byte_sum(bits));
+    const float body = of_sum(byte_sum(bits));
     return bits < tail_bits_ ? tail_factor_ : body;
   }
-  double of_sum(int32_t sum) const {
-    double y = offset_ + slope_ * static_cast<double>(sum);
+  float of_sum(int32_t sum) const {
+    float y = offset_ + slope_ * static_cast<float>(sum);
     y *= y;
     y *= y;
     y *= y;
     y *= y;
-    return scale_ * y;
+    return y;
   }
   bool off() const { return slope_ == 0 && tail_bits_ == 0; }
 
  private:
-  void set_spread(double spread);
-
-  double offset_ = 1;
-  double slope_ = 0;
-  double scale_ = 1;
-  double tail_factor_ = 1;
+  float offset_ = 1;
+  float slope_ = 0;
+  float tail_factor_ = 1;
   uint32_t tail_bits_ = 0;  // draws below this are stragglers
 };
 

@@ -12,6 +12,7 @@ class LaneTracer {
  public:
   struct Traced {
     int lane = 0;
+    int row = 0;  // of the lane
     int rank = 0;
   };
 

@@ -13,9 +13,9 @@ constexpr int usual_width = 32;  // columns of a tile
 
 // Collectives of the groups that `rows` rows form from `first` on, a group a column, in at most usual_width
 // columns.
-void run_rows(const TileLanes& tile, int first, int columns, int rows, const double* seconds,
+void run_rows(const TileLanes& tile, int first, int columns, int rows, LaneValues seconds,
               const OpDraw& draw) {
-  double end[usual_width];
+  double end[usual_width], nominal[usual_width];
   double* const clock = tile.clock + first;
   double* const waited = tile.tp_wait + first;
   const uint32_t* const key_a = tile.key_a + first;
@@ -25,13 +25,12 @@ void run_rows(const TileLanes& tile, int first, int columns, int rows, const dou
     const double* __restrict row = clock + t * tile.width;
     for (int c = 0; c < columns; ++c) end[c] = end[c] < row[c] ? row[c] : end[c];
   }
+  for (int c = 0; c < columns; ++c) nominal[c] = seconds[static_cast<size_t>(first + c)];
   if (draw.shape == nullptr) {
-    for (int c = 0; c < columns; ++c) end[c] += seconds[first + c];
+    for (int c = 0; c < columns; ++c) end[c] += nominal[c];
   } else {
     const JitterShape shape = *draw.shape;
-    for (int c = 0; c < columns; ++c) {
-      end[c] += seconds[first + c] * shape.factor({key_a[c], key_b[c]}, draw.key);
-    }
+    for (int c = 0; c < columns; ++c) end[c] += nominal[c] * shape.factor({key_a[c], key_b[c]}, draw.key);
   }
   for (int t = 0; t < rows; ++t) {
     double* __restrict row = clock + t * tile.width;
@@ -45,16 +44,13 @@ void run_rows(const TileLanes& tile, int first, int columns, int rows, const dou
 
 }  // namespace
 
-LaneGrid::LaneGrid(int tp, int cp, int dp)
-    : tp_(tp), cp_(cp), columns_(cp * dp), tile_width_(cp * std::max(usual_width / cp, 1)) {
-  for (int first = 0; first < columns_; first += tile_width_) {
-    tiles_.push_back({first * tp, first, std::min(tile_width_, columns_ - first)});
+LaneGrid::LaneGrid(int tp, int cp, int dp) : tp_(tp), cp_(cp), columns_(cp * dp) {
+  const int tile_width = cp * std::max(usual_width / cp, 1);
+  for (int first = 0; first < columns_; first += tile_width) {
+    const Tile tile{first * tp, first, std::min(tile_width, columns_ - first)};
+    tiles_.push_back(tile);
+    for (int c = 0; c < tile.width; ++c) column_.push_back({tile.first_lane + c, tile.width});
   }
-}
-
-int LaneGrid::lane(int tp, int column) const {
-  const Tile& tile = tiles_[static_cast<size_t>(column / tile_width_)];
-  return tile.first_lane + tp * tile.width + column - tile.first_column;
 }
 
 void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw) {
@@ -72,7 +68,7 @@ void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw) {
   for (int i = 0; i < lanes; ++i) clock[i] += seconds * factor[i] * shape.factor({a[i], b[i]}, key);
 }
 
-void run_tp_collective(const TileLanes& tile, int rows, const double* seconds, const OpDraw& draw) {
+void run_tp_collective(const TileLanes& tile, int rows, LaneValues seconds, const OpDraw& draw) {
   for (int row = 0; row < tile.tp; row += rows) {
     for (int first = 0; first < tile.width; first += usual_width) {
       const int columns = std::min(usual_width, tile.width - first);
@@ -81,12 +77,12 @@ void run_tp_collective(const TileLanes& tile, int rows, const double* seconds, c
   }
 }
 
-void run_cp_collective(const TileLanes& tile, const double* seconds, const OpDraw& draw) {
+void run_cp_collective(const TileLanes& tile, LaneValues seconds, const OpDraw& draw) {
   for (int first = 0; first < tile.lanes(); first += tile.cp) {
     double* const clock = tile.clock + first;
     double end = clock[0];
     for (int i = 1; i < tile.cp; ++i) end = std::max(end, clock[i]);
-    end += seconds[first] * draw.factor(tile.key_a[first], tile.key_b[first]);
+    end += seconds[static_cast<size_t>(first)] * draw.factor(tile.key_a[first], tile.key_b[first]);
     for (int i = 0; i < tile.cp; ++i) {
       tile.cp_wait[first + i] += end - clock[i];
       clock[i] = end;

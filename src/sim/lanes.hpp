@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/jitter.hpp"
+#include "sim/lane_loops.hpp"
 
 namespace lockstep::sim {
 
@@ -15,6 +15,9 @@ struct Tile {
   int first_lane = 0;
   int first_column = 0;
   int width = 0;  // columns; the tile's lanes are [tp][width]
+
+  // The first lane of a row.
+  size_t row(int tp) const { return static_cast<size_t>(first_lane + tp * width); }
 };
 
 class LaneGrid {
@@ -27,11 +30,19 @@ class LaneGrid {
   int lanes() const { return tp_ * columns_; }
   const std::vector<Tile>& tiles() const { return tiles_; }
   int column(int cp, int dp) const { return cp + cp_ * dp; }
-  int lane(int tp, int column) const;
+  int lane(int tp, int column) const {
+    const Column& c = column_[static_cast<size_t>(column)];
+    return c.first_lane + tp * c.tile_width;
+  }
 
  private:
-  int tp_, cp_, columns_, tile_width_;
+  struct Column {
+    int first_lane = 0;  // its lane of row 0
+    int tile_width = 0;
+  };
+  int tp_, cp_, columns_;
   std::vector<Tile> tiles_;
+  std::vector<Column> column_;
 };
 
 // One tile's arrays; each begins at the tile's first lane.
@@ -49,16 +60,6 @@ struct TileLanes {
   int lanes() const { return tp * width; }
 };
 
-// How an op's draw is made; without jitter `shape` is null.
-struct OpDraw {
-  const JitterShape* shape = nullptr;
-  OpKey key;
-
-  double factor(uint32_t key_a, uint32_t key_b) const {
-    return shape == nullptr ? 1.0 : shape->factor({key_a, key_b}, key);
-  }
-};
-
 // A kernel of nominal length `seconds` on every lane.
 void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw);
 
@@ -67,8 +68,8 @@ void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw);
 
 // Of every `rows` neighbouring rows of a column: tensor-parallel groups, or those ranks of one that hold
 // copies of the same key and value heads.
-void run_tp_collective(const TileLanes& tile, int rows, const double* seconds, const OpDraw& draw);
+void run_tp_collective(const TileLanes& tile, int rows, LaneValues seconds, const OpDraw& draw);
 // Of every context-parallel group: neighbouring columns of a row.
-void run_cp_collective(const TileLanes& tile, const double* seconds, const OpDraw& draw);
+void run_cp_collective(const TileLanes& tile, LaneValues seconds, const OpDraw& draw);
 
 }  // namespace lockstep::sim

@@ -62,8 +62,7 @@ PathKind kind_of(parallel::ActionKind action, Way way, model::OpKind op) {
 void make_free(PricedOp& op) {
   op.seconds = 0;
   if (op.transfer == nullptr) return;
-  const std::vector<double> nothing(op.transfer->seconds.size(), 0.0);
-  op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, nothing});
+  op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0});
 }
 
 PricedOp price(const parallel::Layout& layout, int stage, const parallel::Action& action, const model::Op& op,
@@ -119,6 +118,23 @@ PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Pro
   if (contention) add_crowding(actions_, one_reduction_at_a_time_, transfers);
 }
 
+std::vector<PricedOp> PricedProgram::ops_alone(const std::vector<PricedOp>& ops, Free free) {
+  std::vector<PricedOp> out;
+  PricedOp pass;
+  for (const PricedOp& op : ops) {
+    if (op.way == Way::kernel) pass.seconds += op.seconds;
+    const bool blocks = op.way == Way::tp || op.way == Way::cp;
+    if (blocks && free == Free::messages) pass.seconds += op.transfer->seconds.highest();
+    if (op.way != Way::send && op.way != Way::receive) continue;
+    out.push_back(op);
+    if (op.way == Way::send) {
+      out.back().transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0});
+    }
+  }
+  if (pass.seconds > 0) out.push_back(pass);
+  return out;
+}
+
 PricedProgram PricedProgram::schedule_alone(Free free) const {
   PricedProgram out;
   out.stage_ = stage_;
@@ -127,17 +143,7 @@ PricedProgram PricedProgram::schedule_alone(Free free) const {
     const parallel::Action& a = priced.action;
     if (!parallel::is_pass(a.kind) && !parallel::is_send(a.kind) && !parallel::is_receive(a.kind)) continue;
     auto& list = out.lists_[{a.kind, a.chunk, a.peer}];
-    if (list == nullptr) {
-      list = std::make_shared<std::vector<PricedOp>>(*priced.ops);
-      for (PricedOp& op : *list) {
-        if (op.transfer == nullptr) continue;
-        const bool blocks = op.way == Way::tp || op.way == Way::cp;
-        const auto& seconds = op.transfer->seconds;
-        const double slowest =
-            blocks && free == Free::messages ? *std::max_element(seconds.begin(), seconds.end()) : 0.0;
-        op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, {slowest}});
-      }
-    }
+    if (list == nullptr) list = std::make_shared<std::vector<PricedOp>>(ops_alone(*priced.ops, free));
     out.actions_.push_back({a, list.get(), out.op_count_, nullptr});
     out.op_count_ += static_cast<uint32_t>(list->size());
   }

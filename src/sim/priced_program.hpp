@@ -25,17 +25,12 @@ struct PricedOp {
   std::shared_ptr<const TransferTimes> transfer;  // of a collective or message
 };
 
-// How many times as long as alone a queued collective takes, by lane; empty: as long.
-struct Crowding {
-  std::vector<double> by_lane;
-  double factor(size_t lane) const { return by_lane.empty() ? 1 : by_lane[lane]; }
-};
-
 struct PricedAction {
   parallel::Action action;
   const std::vector<PricedOp>* ops = nullptr;
-  uint32_t first_op = 0;                                 // index of its first op in the rank's program
-  std::shared_ptr<const std::vector<Crowding>> crowded;  // of each op; null: none is (see crowding.hpp)
+  uint32_t first_op = 0;  // index of its first op in the rank's program
+  // How many times as long as alone each op takes that is queued; null: as long (see crowding.hpp).
+  std::shared_ptr<const std::vector<PerLane>> crowded;
 };
 
 class PricedProgram {
@@ -53,12 +48,14 @@ class PricedProgram {
   bool one_reduction_at_a_time() const { return one_reduction_at_a_time_; }
 
   // The schedule alone, for one lane: passes and messages, nothing else. Messages are free; tensor- and
-  // context-parallel collectives take what the slowest lane's take, or nothing either.
+  // context-parallel collectives take what the slowest lane's take, or nothing either. What a pass does is
+  // one kernel.
   enum class Free : uint8_t { messages, all_communication };
   PricedProgram schedule_alone(Free free) const;
 
  private:
   PricedProgram() = default;
+  static std::vector<PricedOp> ops_alone(const std::vector<PricedOp>& ops, Free free);
 
   int stage_ = 0;
   bool one_reduction_at_a_time_ = false;

@@ -37,7 +37,7 @@ std::vector<double> transfer_work(const parallel::Layout& layout,
         const cost::Transfer transfer{op.kind, op.axis, op.bytes, sends ? action.peer - program.stage : 0};
         // One end of a message works at a time.
         const double had_a_core = sends ? 1 : std::min(1.0, cores / mesh.size(op.axis));
-        const std::vector<double>& seconds = prices.seconds(transfer);
+        const cost::RankSeconds& seconds = prices.seconds(transfer);
         for (int rank = 0; rank < mesh.size(); ++rank) {
           if (mesh.coordinates(rank).pp != program.stage) continue;
           const double one = seconds[static_cast<size_t>(rank)];

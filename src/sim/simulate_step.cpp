@@ -94,7 +94,7 @@ std::unique_ptr<LaneTracer> tracer_of(const parallel::Mesh& mesh, const LaneGrid
   std::vector<LaneTracer::Traced> lanes;
   for (const int rank : options.traced_ranks) {
     const parallel::Coordinates c = mesh.coordinates(rank);
-    if (c.pp == program.stage()) lanes.push_back({grid.lane(c.tp, grid.column(c.cp, c.dp)), rank});
+    if (c.pp == program.stage()) lanes.push_back({grid.lane(c.tp, grid.column(c.cp, c.dp)), c.tp, rank});
   }
   if (lanes.empty()) return nullptr;
   return std::make_unique<LaneTracer>(std::move(lanes), program.stage(), mesh.stride(Axis::pp), options.step,
@@ -129,6 +129,19 @@ std::vector<Stage> make_stages(const parallel::Layout& layout, const std::vector
     stage.tracer = tracer_of(layout.mesh(), grid, *stage.program, options);
   }
   return stages;
+}
+
+// For the draws of all stages' ops; empty where nothing is drawn.
+std::vector<OpKey> op_keys(const std::vector<Stage>& stages) {
+  uint32_t count = 0;
+  for (const Stage& stage : stages) {
+    const bool draws = stage.lanes.shape != nullptr || stage.lanes.rare != nullptr;
+    if (draws) count = std::max(count, stage.program->op_count());
+  }
+  std::vector<OpKey> keys;
+  keys.reserve(count);
+  for (uint32_t op = 0; op < count; ++op) keys.push_back(op_key(op));
+  return keys;
 }
 
 std::unique_ptr<PathBook> path_book(const std::vector<Stage>& stages) {
@@ -170,7 +183,9 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   config::RunFile run = layout.run();
   run.simulate.slow_links = options.slow_links;
   cost::TransferPrices transfer_prices(run, mesh);
-  const std::vector<Stage> stages = make_stages(layout, programs, grid, transfer_prices, options, shape);
+  std::vector<Stage> stages = make_stages(layout, programs, grid, transfer_prices, options, shape);
+  const std::vector<OpKey> keys = op_keys(stages);
+  for (Stage& stage : stages) stage.lanes.op_keys = keys.empty() ? nullptr : &keys;
 
   Exchange exchange(layout.stages(), static_cast<size_t>(grid.lanes()));
   const std::unique_ptr<PathBook> path = options.critical_path ? path_book(stages) : nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "sim/lane_loops.hpp"
 
 namespace lockstep::sim {
 
@@ -33,18 +34,6 @@ int phase_of(Kind kind) {
   }
 }
 
-double lowest(const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); }
-double highest(const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); }
-
-// Moves every clock on to `until` where that is later, and books the difference.
-void wait_until(std::vector<double>& clock, const std::vector<double>& until, std::vector<double>& booked) {
-  for (size_t i = 0; i < clock.size(); ++i) {
-    const double later = std::max(clock[i], until[i]);
-    booked[i] += later - clock[i];
-    clock[i] = later;
-  }
-}
-
 }  // namespace
 
 void PhaseTimes::add(double from, double to) {
@@ -68,7 +57,13 @@ StageRun::StageRun(const PricedProgram& program, const StageLanes& lanes, Exchan
       tracer_(tracer),
       path_(path),
       times_(exchange.lanes()),
-      load_(lanes.transfers, exchange.lanes(), lanes.communication_slowdown) {}
+      load_(*lanes.grid, lanes.transfers, lanes.communication_slowdown),
+      groups_(*lanes.grid, lanes.kv_copies) {
+  for (size_t i = 0; i < program.actions().size(); ++i) {
+    const int phase = phase_of(program.actions()[i].action.kind);
+    if (phase >= 0) phase_end_[static_cast<size_t>(phase)] = i;
+  }
+}
 
 bool StageRun::advance() {
   bool moved = false;
@@ -120,7 +115,7 @@ bool StageRun::begin_action(const PricedAction& action) {
   if (takes_message && !take_message(action.action)) return false;
   wait_for_streams(action);
   pause();
-  action_start_ = lowest(times_.clock);
+  note_phase_start(action);
   first_lane_start_ = times_.clock.front();
   return true;
 }
@@ -133,7 +128,7 @@ bool StageRun::take_message(const parallel::Action& a) {
   auto arrival = exchange_.take({program_.stage(), forward, a.chunk, a.micro_batch});
   if (!arrival.has_value()) return false;
   path_arrived({program_.stage(), forward, a.chunk, a.micro_batch}, *arrival);
-  wait_until(times_.clock, *arrival, times_.message);
+  wait_until(times_.clock.data(), times_.message.data(), times_.clock.size(), {arrival->data(), 0});
   if (tracer_ != nullptr) {
     // A receive takes none of the rank's time: it shows as the moment of arrival.
     for (size_t i = 0; i < tracer_->lanes().size(); ++i) {
@@ -149,7 +144,13 @@ bool StageRun::take_message(const parallel::Action& a) {
 void StageRun::wait_for(const QueuedCollective* queued) {
   if (queued == nullptr) return;
   path_waited(*queued);
-  wait_until(times_.clock, queued->end, times_.dp);
+  for (const Tile& tile : lanes_.grid->tiles()) {
+    for (int row = 0; row < lanes_.grid->tp(); ++row) {
+      const size_t first = tile.row(row);
+      wait_until(times_.clock.data() + first, times_.dp.data() + first, static_cast<size_t>(tile.width),
+                 {nullptr, queued->end[static_cast<size_t>(row)]});
+    }
+  }
 }
 
 // Pauses of single lanes before the present action.
@@ -203,7 +204,6 @@ bool StageRun::run_ops(const PricedAction& action) {
   const std::vector<PricedOp>& ops = *action.ops;
   while (op_ < ops.size()) {
     const PricedOp& op = ops[op_];
-    const OpKey key = op_key(action.first_op + static_cast<uint32_t>(op_));
     if (on_tile(op.way)) {
       size_t end = op_;
       while (end < ops.size() && on_tile(ops[end].way)) ++end;
@@ -211,6 +211,7 @@ bool StageRun::run_ops(const PricedAction& action) {
       op_ = end;
       continue;
     }
+    const OpKey key = key_of(action, op_);
     if (op.way == Way::dp) run_dp(action, op, key);
     if (op.way == Way::send) send(action, op, key);
     const bool meets = op.way == Way::pp || op.way == Way::pp_ends;
@@ -220,17 +221,23 @@ bool StageRun::run_ops(const PricedAction& action) {
   return true;
 }
 
+// Clocks only go on, so that a phase starts with its first action and ends with its last.
+void StageRun::note_phase_start(const PricedAction& action) {
+  const int phase = phase_of(action.action.kind);
+  if (phase < 0 || phases_[static_cast<size_t>(phase)].any()) return;
+  const double start = lowest(times_.clock);
+  phases_[static_cast<size_t>(phase)].add(start, start);
+}
+
 void StageRun::end_action(const PricedAction& action) {
   const Kind kind = action.action.kind;
   note_queued(action);
   if (parallel::is_pass(kind)) pass_seconds_ += times_.clock.front() - first_lane_start_;
   const int phase = phase_of(kind);
-  if (phase < 0) return;
+  if (phase < 0 || phase_end_[static_cast<size_t>(phase)] != at_) return;
   double end = highest(times_.clock);
-  if (kind == Kind::gather_parameters && load_.last() != nullptr) {
-    end = std::max(end, highest(load_.last()->end));
-  }
-  phases_[static_cast<size_t>(phase)].add(action_start_, end);
+  if (kind == Kind::gather_parameters && load_.last() != nullptr) end = std::max(end, load_.last()->last_end);
+  phases_[static_cast<size_t>(phase)].add(end, end);
 }
 
 }  // namespace lockstep::sim

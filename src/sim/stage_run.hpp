@@ -28,6 +28,7 @@
 #include "sim/priced_program.hpp"
 #include "sim/rare_events.hpp"
 #include "sim/stream_load.hpp"
+#include "sim/tile_groups.hpp"
 
 namespace lockstep::sim {
 
@@ -39,8 +40,9 @@ struct StageLanes {
   double communication_slowdown = 0;
   std::vector<double> time_factor;  // of the rank's kernels
   std::vector<uint32_t> key_a, key_b;
-  const JitterShape* shape = nullptr;  // null: no jitter
-  const RareEvents* rare = nullptr;    // null: none
+  const std::vector<OpKey>* op_keys = nullptr;  // by index in the program; null: nothing is drawn
+  const JitterShape* shape = nullptr;           // null: no jitter
+  const RareEvents* rare = nullptr;             // null: none
 };
 StageLanes one_lane(const LaneGrid& grid);
 
@@ -108,32 +110,34 @@ class StageRun {
   void end_action(const PricedAction& action);
 
   void run_on_tiles(const PricedAction& action, size_t begin, size_t end);
-  void run_tile(const Tile& tile, const PricedAction& action, size_t begin, const std::vector<OpKey>& keys,
+  void run_tile(const Tile& tile, const PricedAction& action, size_t begin, size_t end,
                 const OpsOnTiles& ops);
   void run_op(const Tile& tile, const PricedOp& op, OpKey key);
-  void run_op_beside(const Tile& tile, const PricedOp& op, OpKey key, const StreamLoad::Beside& beside);
-  std::vector<std::vector<size_t>> groups(const Tile& tile, Way way) const;
-  void run_group(const PricedOp& op, OpKey key, const StreamLoad::Beside& beside,
+  void run_kernel_beside(const Tile& tile, const PricedOp& op, OpKey key);
+  void run_groups(const Tile& tile, const PricedOp& op, OpKey key, const StreamLoad::Beside& beside);
+  void run_group(const Tile& tile, const PricedOp& op, OpKey key, const StreamLoad::Beside& beside,
                  const std::vector<size_t>& lanes);
   const OpsOnTiles& prepare(const PricedAction& action, size_t begin, size_t end);
   void run_dp(const PricedAction& action, const PricedOp& op, OpKey key);
+  double ready_row(int row, const QueuedCollective* earlier) const;
   bool run_pp(const PricedAction& action, const PricedOp& op, OpKey key);
   void send(const PricedAction& action, const PricedOp& op, OpKey key);
   void wait_for(const QueuedCollective* queued);
   void wait_for_streams(const PricedAction& action);
   void note_queued(const PricedAction& action);
+  void note_phase_start(const PricedAction& action);
   void pause();
 
   // What the critical path gets to know; does nothing without one.
   void path_on_tile(const Tile& tile, const PricedOp& op);
-  void path_queued(const QueuedCollective* queued, const QueuedCollective* before,
-                   const std::vector<double>& ready);
+  void path_queued(const QueuedCollective* queued, const QueuedCollective* before);
   void path_waited(const QueuedCollective& queued);
   void path_sent(const MessageKey& key, const std::vector<double>& start, const std::vector<double>& sent);
   void path_arrived(const MessageKey& key, const std::vector<double>& arrival);
   void path_met(const Exchange::MeetingKey& place, const Exchange::Meeting& meeting);
 
   TileLanes view(const Tile& tile);
+  OpKey key_of(const PricedAction& action, size_t op) const;
   double factor(size_t lane, OpKey key) const;
   // What the lane's op, alone, takes, or its group's when the lane is the first of it.
   double transfer_seconds(size_t lane, const PricedOp& op, OpKey key) const;
@@ -159,9 +163,12 @@ class StageRun {
   std::map<int, std::shared_ptr<const QueuedCollective>> unsharded_;  // by chunk, its latest
   std::shared_ptr<const QueuedCollective> reduced_;                   // the latest reduction
   std::map<std::vector<const void*>, OpsOnTiles> prepared_;  // by first op and what it may share with
+  std::vector<const void*> prepared_key_;
+  TileGroups groups_;
+  std::vector<double> drawn_, start_;            // of a row, for kernels that are slowed
+  std::array<size_t, phase_kinds> phase_end_{};  // the last action of each phase
   double first_lane_start_ = 0;
   double pass_seconds_ = 0;
-  double action_start_ = 0;                                           // of the earliest lane
   std::map<std::tuple<bool, int, int>, const PricedAction*> posted_;  // receives: forward, chunk, micro-batch
 };
 

@@ -17,6 +17,10 @@ bool is_beside(Kind kind) {
 
 }  // namespace
 
+OpKey StageRun::key_of(const PricedAction& action, size_t op) const {
+  return lanes_.op_keys == nullptr ? OpKey{} : (*lanes_.op_keys)[action.first_op + op];
+}
+
 double StageRun::factor(size_t lane, OpKey key) const {
   if (lanes_.shape == nullptr) return 1;
   return lanes_.shape->factor({lanes_.key_a[lane], lanes_.key_b[lane]}, key);
@@ -54,69 +58,59 @@ double StageRun::retransmit_seconds(size_t lane, const PricedOp& op, OpKey key) 
 void StageRun::run_op(const Tile& tile, const PricedOp& op, OpKey key) {
   const OpDraw draw{lanes_.shape, key};
   if (op.way == Way::kernel) return run_kernel(view(tile), op.seconds, draw);
-  const double* seconds = op.transfer->seconds.data() + tile.first_lane;
+  const LaneValues seconds = values_from(op.transfer->seconds, static_cast<size_t>(tile.first_lane));
   if (op.way == Way::tp) return run_tp_collective(view(tile), lanes_.grid->tp(), seconds, draw);
   if (op.way == Way::cp) return run_cp_collective(view(tile), seconds, draw);
   run_tp_collective(view(tile), lanes_.kv_copies, seconds, draw);
 }
 
-// A collective of these lanes, lane by lane.
-void StageRun::run_group(const PricedOp& op, OpKey key, const StreamLoad::Beside& beside,
+// A collective of these lanes, counted from the tile's first, lane by lane.
+void StageRun::run_group(const Tile& tile, const PricedOp& op, OpKey key, const StreamLoad::Beside& beside,
                          const std::vector<size_t>& lanes) {
+  const auto first = static_cast<size_t>(tile.first_lane), width = static_cast<size_t>(tile.width);
   double start = 0;
-  for (const size_t lane : lanes) start = std::max(start, times_.clock[lane]);
-  const double seconds = transfer_seconds(lanes.front(), op, key);
+  for (const size_t lane : lanes) start = std::max(start, times_.clock[first + lane]);
+  const double seconds = transfer_seconds(first + lanes.front(), op, key);
   double end = start + seconds;
   if (beside.any) {
-    for (const size_t lane : lanes) end = std::max(end, load_.transfer_end(lane, start, seconds, beside));
+    for (const size_t lane : lanes) {
+      const int row = static_cast<int>(lane / width);
+      end = std::max(end, load_.transfer_end(first + lane, row, start, seconds, beside));
+    }
   }
-  end += retransmit_seconds(lanes.front(), op, key);
+  end += retransmit_seconds(first + lanes.front(), op, key);
   std::vector<double>& waited = op.way == Way::cp ? times_.cp : times_.tp;
   for (const size_t lane : lanes) {
-    waited[lane] += end - times_.clock[lane];
-    times_.clock[lane] = end;
+    waited[first + lane] += end - times_.clock[first + lane];
+    times_.clock[first + lane] = end;
   }
 }
 
-void StageRun::run_op_beside(const Tile& tile, const PricedOp& op, OpKey key,
-                             const StreamLoad::Beside& beside) {
-  const auto first = static_cast<size_t>(tile.first_lane);
-  const auto width = static_cast<size_t>(tile.width), tp = static_cast<size_t>(lanes_.grid->tp());
-  if (op.way == Way::kernel) {
-    for (size_t lane = first; lane < first + tp * width; ++lane) {
-      const double seconds = op.seconds * lanes_.time_factor[lane] * factor(lane, key);
-      times_.clock[lane] = load_.kernel_end(lane, times_.clock[lane], seconds);
-    }
-    return;
-  }
-  for (const std::vector<size_t>& group : groups(tile, op.way)) run_group(op, key, beside, group);
+void StageRun::run_groups(const Tile& tile, const PricedOp& op, OpKey key, const StreamLoad::Beside& beside) {
+  for (const std::vector<size_t>& group : groups_.of(tile, op.way)) run_group(tile, op, key, beside, group);
 }
 
-// The lanes of each group of a tile that a collective has.
-std::vector<std::vector<size_t>> StageRun::groups(const Tile& tile, Way way) const {
-  const auto first = static_cast<size_t>(tile.first_lane), width = static_cast<size_t>(tile.width);
-  const auto lanes = static_cast<size_t>(lanes_.grid->tp()) * width;
-  const bool along_row = way == Way::cp;
-  const auto members = static_cast<size_t>(along_row        ? lanes_.grid->cp()
-                                           : way == Way::tp ? lanes_.grid->tp()
-                                                            : lanes_.kv_copies);
-  const size_t step = along_row ? 1 : width;  // from one member to the next
-  std::vector<std::vector<size_t>> out;
-  for (size_t lane = 0; lane < lanes; ++lane) {
-    if (lane / step % members != 0) continue;
-    out.emplace_back();
-    for (size_t i = 0; i < members; ++i) out.back().push_back(first + lane + i * step);
+void StageRun::run_kernel_beside(const Tile& tile, const PricedOp& op, OpKey key) {
+  const auto width = static_cast<size_t>(tile.width);
+  drawn_.resize(width);
+  for (int row = 0; row < lanes_.grid->tp(); ++row) {
+    const size_t first = tile.row(row);
+    double* const clock = times_.clock.data() + first;
+    start_.assign(clock, clock + width);
+    for (size_t i = 0; i < width; ++i) drawn_[i] = op.seconds * lanes_.time_factor[first + i];
+    draw_seconds(drawn_.data(), width, {drawn_.data(), 0}, lanes_.key_a.data() + first,
+                 lanes_.key_b.data() + first, {lanes_.shape, key});
+    load_.delay_kernels(tile, row, clock, start_.data(), drawn_.data());
   }
-  return out;
 }
 
 // Of the ops [begin, end) of an action, once for each set of transfers that go on beside it.
 const OpsOnTiles& StageRun::prepare(const PricedAction& action, size_t begin, size_t end) {
-  std::vector<const void*> key = {&(*action.ops)[begin]};
-  for (const TransferTimes* transfer : load_.present()) key.push_back(transfer);
-  const auto known = prepared_.find(key);
-  if (known != prepared_.end()) return known->second;
-  OpsOnTiles ops;
+  prepared_key_.assign(1, &(*action.ops)[begin]);
+  load_.add_present(prepared_key_);
+  const auto [known, is_new] = prepared_.try_emplace(prepared_key_);
+  OpsOnTiles& ops = known->second;
+  if (!is_new) return ops;
   const bool packets_are_lost = lanes_.rare != nullptr && lanes_.rare->retransmit_probability > 0;
   ops.beside_matters = load_.slows_kernels();
   for (size_t i = begin; i < end; ++i) {
@@ -125,27 +119,30 @@ const OpsOnTiles& StageRun::prepare(const PricedAction& action, size_t begin, si
     ops.beside_matters = ops.beside_matters || ops.beside.back().any;
     ops.lane_by_lane = ops.lane_by_lane || (packets_are_lost && op.way != Way::kernel);
   }
-  return prepared_.emplace(std::move(key), std::move(ops)).first->second;
+  return ops;
 }
 
-void StageRun::run_tile(const Tile& tile, const PricedAction& action, size_t begin,
-                        const std::vector<OpKey>& keys, const OpsOnTiles& ops) {
+void StageRun::run_tile(const Tile& tile, const PricedAction& action, size_t begin, size_t end,
+                        const OpsOnTiles& ops) {
   const int last = tile.first_lane + lanes_.grid->tp() * tile.width;
-  const auto first_lane = times_.clock.begin() + tile.first_lane, last_lane = times_.clock.begin() + last;
+  const double* const clock = times_.clock.data() + tile.first_lane;
+  const auto lanes = static_cast<size_t>(last - tile.first_lane);
   // Once the last of what goes on beside has ended before the tile's first lane, nothing is beside any more.
   bool watches = ops.beside_matters;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const PricedOp& op = (*action.ops)[begin + i];
+  const double until = watches ? load_.busy_until(tile) : 0;
+  for (size_t i = begin; i < end; ++i) {
+    const PricedOp& op = (*action.ops)[i];
+    const OpKey key = key_of(action, i);
     if (tracer_ != nullptr) tracer_->before(times_.clock, tile.first_lane, last);
-    if (path_ != nullptr) clock_before_.assign(first_lane, last_lane);
-    if (watches) {
-      const double until = load_.busy_until(static_cast<size_t>(tile.first_lane), static_cast<size_t>(last));
-      watches = until > *std::min_element(first_lane, last_lane);
-    }
-    if (watches || (ops.lane_by_lane && op.way != Way::kernel)) {
-      run_op_beside(tile, op, keys[i], ops.beside[i]);
+    if (path_ != nullptr) clock_before_.assign(clock, clock + lanes);
+    if (watches) watches = until > lowest(clock, lanes);
+    const StreamLoad::Beside& beside = ops.beside[i - begin];
+    if (op.way != Way::kernel && ((watches && beside.any) || ops.lane_by_lane)) {
+      run_groups(tile, op, key, beside);
+    } else if (watches && op.way == Way::kernel && load_.slows_kernels()) {
+      run_kernel_beside(tile, op, key);
     } else {
-      run_op(tile, op, keys[i]);
+      run_op(tile, op, key);
     }
     if (tracer_ != nullptr) tracer_->after(times_.clock, tile.first_lane, last, action, op);
     path_on_tile(tile, op);
@@ -158,16 +155,9 @@ void StageRun::run_on_tiles(const PricedAction& action, size_t begin, size_t end
   if (booked != nullptr) {
     for (size_t i = 0; i < booked->size(); ++i) kernels_before.push_back(times_.clock[i] - times_.tp[i]);
   }
-  // Keys once an op, not once a tile and op.
-  std::vector<OpKey> keys(end - begin);
-  if (lanes_.shape != nullptr || lanes_.rare != nullptr) {
-    for (size_t i = begin; i < end; ++i) {
-      keys[i - begin] = op_key(action.first_op + static_cast<uint32_t>(i));
-    }
-  }
-  load_.forget(*std::min_element(times_.clock.begin(), times_.clock.end()));
+  load_.forget(times_.clock);
   const OpsOnTiles& ops = prepare(action, begin, end);
-  for (const Tile& tile : lanes_.grid->tiles()) run_tile(tile, action, begin, keys, ops);
+  for (const Tile& tile : lanes_.grid->tiles()) run_tile(tile, action, begin, end, ops);
   if (booked != nullptr) {
     for (size_t i = 0; i < booked->size(); ++i) {
       (*booked)[i] += times_.clock[i] - times_.tp[i] - kernels_before[i];
@@ -175,45 +165,44 @@ void StageRun::run_on_tiles(const PricedAction& action, size_t begin, size_t end
   }
 }
 
+// When the last of a row's lanes has queued a collective now, and the one before it has ended.
+double StageRun::ready_row(int row, const QueuedCollective* earlier) const {
+  double ready = earlier == nullptr ? 0 : earlier->end[static_cast<size_t>(row)];
+  for (const Tile& tile : lanes_.grid->tiles()) {
+    ready = std::max(ready, highest(times_.clock.data() + tile.row(row), static_cast<size_t>(tile.width)));
+  }
+  return ready;
+}
+
 void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key) {
   const LaneGrid& grid = *lanes_.grid;
   const std::shared_ptr<const QueuedCollective> earlier = load_.last();
-  std::vector<double> ready = times_.clock;
-  if (earlier != nullptr) {
-    for (size_t i = 0; i < ready.size(); ++i) ready[i] = std::max(ready[i], earlier->end[i]);
-  }
-  const Crowding* crowded = action.crowded == nullptr ? nullptr : &action.crowded->at(op_);
+  const PerLane crowded = action.crowded == nullptr ? PerLane(1) : action.crowded->at(op_);
   const Sharing* messages = load_.with_messages(*op.transfer);
   auto queued = std::make_shared<QueuedCollective>();
   queued->transfer = op.transfer;
-  queued->start.resize(ready.size());
-  queued->end.resize(ready.size());
-  for (int t = 0; t < grid.tp(); ++t) {
-    const auto first = static_cast<size_t>(grid.lane(t, 0));
+  for (int row = 0; row < grid.tp(); ++row) {
+    const auto first = static_cast<size_t>(grid.lane(row, 0));
+    const double start = ready_row(row, earlier.get());
     const double alone = transfer_seconds(first, op, key);
-    double start = 0, end = 0;
-    for (int c = 0; c < grid.columns(); ++c) {
-      start = std::max(start, ready[static_cast<size_t>(grid.lane(t, c))]);
-    }
-    for (int c = 0; c < grid.columns(); ++c) {
-      const auto lane = static_cast<size_t>(grid.lane(t, c));
-      const double seconds = alone * (crowded == nullptr ? 1 : crowded->factor(lane));
-      end = std::max(end, load_.collective_end(lane, start, seconds, messages));
-    }
-    end += retransmit_seconds(first, op, key);
-    for (int c = 0; c < grid.columns(); ++c) {
-      queued->start[static_cast<size_t>(grid.lane(t, c))] = start;
-      queued->end[static_cast<size_t>(grid.lane(t, c))] = end;
-    }
+    const double end =
+        load_.collective_end(row, start, alone, crowded, messages) + retransmit_seconds(first, op, key);
+    queued->start.push_back(start);
+    queued->end.push_back(end);
+    queued->last_end = std::max(queued->last_end, end);
   }
-  path_queued(queued.get(), earlier.get(), ready);
+  path_queued(queued.get(), earlier.get());
   load_.queue(queued);
-  if (!is_beside(action.action.kind)) wait_for(queued.get());
-  if (tracer_ == nullptr) return;
-  for (size_t i = 0; i < tracer_->lanes().size(); ++i) {
-    const size_t lane = static_cast<size_t>(tracer_->lanes()[i].lane);
-    tracer_->record(i, ready[lane], queued->end[lane], action, op);
+  if (tracer_ != nullptr) {
+    for (size_t i = 0; i < tracer_->lanes().size(); ++i) {
+      const LaneTracer::Traced& traced = tracer_->lanes()[i];
+      const auto row = static_cast<size_t>(traced.row);
+      const double clock = times_.clock[static_cast<size_t>(traced.lane)];
+      const double ready = earlier == nullptr ? clock : std::max(clock, earlier->end[row]);
+      tracer_->record(i, ready, queued->end[row], action, op);
+    }
   }
+  if (!is_beside(action.action.kind)) wait_for(queued.get());
 }
 
 // A collective of all stages, or of the two ends.
@@ -222,15 +211,12 @@ bool StageRun::run_pp(const PricedAction& action, const PricedOp& op, OpKey key)
   int& had = meetings_[ends ? 1 : 0];
   const Exchange::MeetingKey place{ends, had};
   if (!entered_) {
-    exchange_.enter(place, times_.clock);
-    if (path_ != nullptr) path_->enter(place, program_.stage(), times_.clock);
-    if (program_.stage() == 0) {
-      std::vector<double> seconds(times_.clock.size());
-      for (size_t i = 0; i < seconds.size(); ++i) {
-        seconds[i] = transfer_seconds(i, op, key) + retransmit_seconds(i, op, key);
-      }
-      exchange_.set_seconds(place, std::move(seconds));
+    std::vector<double> seconds(program_.stage() == 0 ? times_.clock.size() : 0);
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      seconds[i] = transfer_seconds(i, op, key) + retransmit_seconds(i, op, key);
     }
+    if (path_ != nullptr) path_->enter(place, program_.stage(), times_.clock);
+    exchange_.enter(place, times_.clock, std::move(seconds));
     entered_ = true;
   }
   const Exchange::Meeting* meeting = exchange_.meeting(place);
@@ -253,7 +239,8 @@ void StageRun::send(const PricedAction& action, const PricedOp& op, OpKey key) {
   const parallel::Action& a = action.action;
   std::vector<double> start = exchange_.buffer(), seconds = exchange_.buffer(), arrival = exchange_.buffer();
   std::copy(times_.clock.begin(), times_.clock.end(), start.begin());
-  for (size_t i = 0; i < seconds.size(); ++i) seconds[i] = transfer_seconds(i, op, key);
+  draw_seconds(seconds.data(), seconds.size(), values_from(op.transfer->seconds, 0), lanes_.key_a.data(),
+               lanes_.key_b.data(), {lanes_.shape, key});
   std::vector<double> lost;  // seconds of packets sent again
   if (lanes_.rare != nullptr) {
     for (size_t i = 0; i < seconds.size(); ++i) lost.push_back(retransmit_seconds(i, op, key));

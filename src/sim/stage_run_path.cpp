@@ -15,43 +15,48 @@ void StageRun::path_on_tile(const Tile& tile, const PricedOp& op) {
     }
     return;
   }
-  for (const std::vector<size_t>& group : groups(tile, op.way)) {
-    const size_t last = *std::max_element(group.begin(), group.end(), [&](size_t a, size_t b) {
-      return clock_before_[a - first] < clock_before_[b - first];
-    });
-    path_->meet(program_.stage(), group, last, kind, times_.clock[last] - clock_before_[last - first]);
+  for (const std::vector<size_t>& group : groups_.of(tile, op.way)) {
+    const size_t last = *std::max_element(
+        group.begin(), group.end(), [&](size_t a, size_t b) { return clock_before_[a] < clock_before_[b]; });
+    path_->meet(program_.stage(), first, group, last, kind, times_.clock[first + last] - clock_before_[last]);
   }
 }
 
-// The path to a collective's start: that of the last of its group, who had it queued then, or whose stream
-// was busy with the one before until then.
-void StageRun::path_queued(const QueuedCollective* queued, const QueuedCollective* before,
-                           const std::vector<double>& ready) {
+// The path to a collective's start, by row: that of the last of its group, who had it queued then, or whose
+// stream was busy with the one before until then.
+void StageRun::path_queued(const QueuedCollective* queued, const QueuedCollective* before) {
   if (path_ == nullptr) return;
   const LaneGrid& grid = *lanes_.grid;
-  std::vector<PathState> states(ready.size());
+  std::vector<PathState> states;
   for (int t = 0; t < grid.tp(); ++t) {
+    const auto row = static_cast<size_t>(t);
     size_t last = static_cast<size_t>(grid.lane(t, 0));
     for (int c = 1; c < grid.columns(); ++c) {
       const auto lane = static_cast<size_t>(grid.lane(t, c));
-      if (ready[lane] > ready[last]) last = lane;
+      if (times_.clock[lane] > times_.clock[last]) last = lane;
     }
-    PathState state = path_->at(program_.stage(), last);
-    if (before != nullptr && ready[last] > times_.clock[last]) {
-      state = PathBook::with(path_->queued(before)[last], PathKind::dp, ready[last] - before->start[last]);
+    if (before != nullptr && before->end[row] > times_.clock[last]) {
+      states.push_back(
+          PathBook::with(path_->queued(before)[row], PathKind::dp, before->end[row] - before->start[row]));
+    } else {
+      states.push_back(path_->at(program_.stage(), last));
     }
-    for (int c = 0; c < grid.columns(); ++c) states[static_cast<size_t>(grid.lane(t, c))] = state;
   }
   path_->put_queued(queued, std::move(states));
 }
 
 void StageRun::path_waited(const QueuedCollective& queued) {
   if (path_ == nullptr) return;
-  for (size_t lane = 0; lane < queued.end.size(); ++lane) {
-    if (queued.end[lane] <= times_.clock[lane]) continue;
-    const PathState& at_start = path_->queued(&queued)[lane];
-    path_->set(program_.stage(), lane,
-               PathBook::with(at_start, PathKind::dp, queued.end[lane] - queued.start[lane]));
+  for (const Tile& tile : lanes_.grid->tiles()) {
+    for (int t = 0; t < lanes_.grid->tp(); ++t) {
+      const auto row = static_cast<size_t>(t);
+      const PathState state =
+          PathBook::with(path_->queued(&queued)[row], PathKind::dp, queued.end[row] - queued.start[row]);
+      const size_t first = tile.row(t);
+      for (size_t lane = first; lane < first + static_cast<size_t>(tile.width); ++lane) {
+        if (queued.end[row] > times_.clock[lane]) path_->set(program_.stage(), lane, state);
+      }
+    }
   }
 }
 

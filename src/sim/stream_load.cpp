@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "sim/lane_loops.hpp"
+
 namespace lockstep::sim {
 
-double end_beside(double start, double seconds, double pace, double until) {
-  if (until <= start || pace <= 1) return start + seconds;
-  return start + seconds + (1 - 1 / pace) * std::min(seconds * pace, until - start);
-}
-
-StreamLoad::StreamLoad(StageTransfers* transfers, size_t lanes, double slowdown)
-    : transfers_(transfers), slowdown_(slowdown), sent_(lanes) {}
+StreamLoad::StreamLoad(const LaneGrid& grid, StageTransfers* transfers, double slowdown)
+    : grid_(grid), transfers_(transfers), slowdown_(slowdown), sent_(static_cast<size_t>(grid.lanes())) {}
 
 const Sharing* StreamLoad::sharing(const TransferTimes& first, const TransferTimes& second) const {
   if (transfers_ == nullptr) return nullptr;
@@ -27,24 +24,36 @@ const Sharing* StreamLoad::with_messages(const TransferTimes& collective) const 
   return message_ == nullptr ? nullptr : sharing(collective, *message_);
 }
 
-double StreamLoad::collective_end(size_t lane, double start, double seconds, const Sharing* with) const {
-  return with == nullptr ? start + seconds : end_beside(start, seconds, with->first[lane], sent_[lane]);
+double StreamLoad::collective_end(int row, double start, double seconds, const PerLane& crowded,
+                                  const Sharing* with) const {
+  if (with == nullptr && crowded.is_same_for_all()) return start + seconds * crowded[0];
+  double end = 0;
+  for (const Tile& tile : grid_.tiles()) {
+    const size_t first = tile.row(row);
+    for (size_t lane = first; lane < first + static_cast<size_t>(tile.width); ++lane) {
+      const double alone = seconds * crowded[lane];
+      const double beside =
+          with == nullptr ? start + alone : end_beside(start, alone, with->first[lane], sent_[lane]);
+      end = std::max(end, beside);
+    }
+  }
+  return end;
 }
 
 void StreamLoad::send(std::shared_ptr<const TransferTimes> transfer, std::vector<double>& ready,
                       const std::vector<double>& seconds, const std::vector<double>& lost,
                       std::vector<double>& arrival) {
-  Beside beside = this->beside(*transfer);
-  beside.message = nullptr;  // messages follow one another
-  const bool shared = std::any_of(beside.collectives.begin(), beside.collectives.end(),
-                                  [](const Sharing* s) { return s != nullptr; });
-  for (size_t lane = 0; lane < ready.size(); ++lane) {
-    ready[lane] = std::max(ready[lane], sent_[lane]);
-    arrival[lane] = ready[lane] + seconds[lane];
-  }
-  if (shared) {
-    for (size_t lane = 0; lane < ready.size(); ++lane) {
-      arrival[lane] = transfer_end(lane, ready[lane], seconds[lane], beside);
+  start_after(ready.data(), arrival.data(), ready.size(), sent_.data(), seconds.data());
+  for (const auto& queued : live_) {
+    const Sharing* with = sharing(*transfer, *queued->transfer);
+    if (with == nullptr) continue;
+    for (const Tile& tile : grid_.tiles()) {
+      for (int row = 0; row < grid_.tp(); ++row) {
+        const size_t first = tile.row(row);
+        delay_beside(arrival.data() + first, static_cast<size_t>(tile.width), ready.data() + first,
+                     seconds.data() + first, values_from(with->first, first),
+                     {nullptr, queued->end[static_cast<size_t>(row)]});
+      }
     }
   }
   for (size_t lane = 0; lane < lost.size(); ++lane) arrival[lane] += lost[lane];
@@ -52,10 +61,10 @@ void StreamLoad::send(std::shared_ptr<const TransferTimes> transfer, std::vector
   message_ = std::move(transfer);
 }
 
-void StreamLoad::forget(double lowest_clock) {
-  std::erase_if(live_, [&](const auto& queued) {
-    return *std::max_element(queued->end.begin(), queued->end.end()) <= lowest_clock;
-  });
+void StreamLoad::forget(const std::vector<double>& clocks) {
+  if (live_.empty()) return;
+  const double now = lowest(clocks);
+  std::erase_if(live_, [&](const auto& queued) { return queued->last_end <= now; });
 }
 
 StreamLoad::Beside StreamLoad::beside(const TransferTimes& transfer) const {
@@ -67,35 +76,35 @@ StreamLoad::Beside StreamLoad::beside(const TransferTimes& transfer) const {
   return out;
 }
 
-std::vector<const TransferTimes*> StreamLoad::present() const {
-  std::vector<const TransferTimes*> out;
+void StreamLoad::add_present(std::vector<const void*>& out) const {
   for (const auto& queued : live_) out.push_back(queued->transfer.get());
   out.push_back(message_.get());
-  return out;
 }
 
-double StreamLoad::busy_until(size_t first, size_t last) const {
-  const auto latest = [&](const std::vector<double>& ends) {
-    return *std::max_element(ends.begin() + static_cast<std::ptrdiff_t>(first),
-                             ends.begin() + static_cast<std::ptrdiff_t>(last));
-  };
-  double until = latest(sent_);
-  for (const auto& queued : live_) until = std::max(until, latest(queued->end));
+double StreamLoad::busy_until(const Tile& tile) const {
+  double until = highest(sent_.data() + tile.first_lane, static_cast<size_t>(grid_.tp() * tile.width));
+  for (const auto& queued : live_) until = std::max(until, queued->last_end);
   return until;
 }
 
-double StreamLoad::kernel_end(size_t lane, double start, double seconds) const {
-  double until = sent_[lane];
-  for (const auto& queued : live_) until = std::max(until, queued->end[lane]);
-  return end_beside(start, seconds, 1 + slowdown_, until);
+void StreamLoad::delay_kernels(const Tile& tile, int row, double* end, const double* start,
+                               const double* seconds) const {
+  const LaneValues pace{nullptr, 1 + slowdown_};
+  const auto width = static_cast<size_t>(tile.width);
+  delay_beside(end, width, start, seconds, pace, {sent_.data() + tile.row(row), 0});
+  double until = 0;
+  for (const auto& queued : live_) until = std::max(until, queued->end[static_cast<size_t>(row)]);
+  delay_beside(end, width, start, seconds, pace, {nullptr, until});
 }
 
-double StreamLoad::transfer_end(size_t lane, double start, double seconds, const Beside& beside) const {
+double StreamLoad::transfer_end(size_t lane, int row, double start, double seconds,
+                                const Beside& beside) const {
   double end = start + seconds;
   for (size_t i = 0; i < live_.size(); ++i) {
     const Sharing* with = beside.collectives[i];
     if (with == nullptr) continue;
-    end = std::max(end, end_beside(start, seconds, with->first[lane], live_[i]->end[lane]));
+    end =
+        std::max(end, end_beside(start, seconds, with->first[lane], live_[i]->end[static_cast<size_t>(row)]));
   }
   if (beside.message != nullptr) {
     end = std::max(end, end_beside(start, seconds, beside.message->first[lane], sent_[lane]));

@@ -18,31 +18,32 @@
 #include <memory>
 #include <vector>
 
+#include "sim/lanes.hpp"
 #include "sim/transfers.hpp"
 
 namespace lockstep::sim {
 
-// A collective on the data-parallel stream, by lane: when its group starts, and ends.
+// A collective on the data-parallel stream. All columns of a tensor-parallel row are one group: by row, when
+// it starts and ends.
 struct QueuedCollective {
   std::shared_ptr<const TransferTimes> transfer;
   std::vector<double> start, end;
+  double last_end = 0;
 };
-
-// The end of what starts at `start`, alone takes `seconds`, and takes `pace` times as long before `until`.
-double end_beside(double start, double seconds, double pace, double until);
 
 class StreamLoad {
  public:
-  // `lanes`: of the stage. `slowdown`: see above. `transfers` outlives this; null: nothing is shared.
-  StreamLoad(StageTransfers* transfers, size_t lanes, double slowdown);
+  // `slowdown`: see above. `grid` and `transfers` outlive this; null transfers: nothing is shared.
+  StreamLoad(const LaneGrid& grid, StageTransfers* transfers, double slowdown);
 
   void queue(std::shared_ptr<const QueuedCollective> collective);
   // The latest that was queued; null: none.
   const std::shared_ptr<const QueuedCollective>& last() const { return last_; }
-  // How a collective to be queued shares with the messages that are on their way (null: not at all), and when
-  // a lane's part of it ends beside them.
+  // How a collective to be queued shares with the messages that are on their way; null: not at all.
   const Sharing* with_messages(const TransferTimes& collective) const;
-  double collective_end(size_t lane, double start, double seconds, const Sharing* with_messages) const;
+  // When a row's collective ends that alone takes `seconds`, but is crowded.
+  double collective_end(int row, double start, double seconds, const PerLane& crowded,
+                        const Sharing* with_messages) const;
 
   // Sends a message of every lane, which alone takes `seconds`, when the lane is ready and its earlier
   // messages are gone; `ready` becomes when it starts. What was `lost` (seconds; empty: nothing) is sent
@@ -51,8 +52,8 @@ class StreamLoad {
             const std::vector<double>& seconds, const std::vector<double>& lost,
             std::vector<double>& arrival);
 
-  // Forgets the collectives that have ended on every lane by then.
-  void forget(double lowest_clock);
+  // Forgets the collectives that have ended on every lane by the time that the lanes' clocks show.
+  void forget(const std::vector<double>& clocks);
 
   // How a transfer shares with each collective that has not ended, and with the latest message.
   struct Beside {
@@ -61,19 +62,22 @@ class StreamLoad {
     bool any = false;                         // whether anything is slowed
   };
   Beside beside(const TransferTimes& transfer) const;
-  // What a transfer may have to share with: the collectives, in order, and the latest message (null: none).
-  std::vector<const TransferTimes*> present() const;
+  // Adds what a transfer may have to share with: the collectives, in order, and the latest message.
+  void add_present(std::vector<const void*>& out) const;
   bool slows_kernels() const { return slowdown_ > 0; }
-  // When the last of what goes on beside the lanes [first, last) ends; 0: nothing does.
-  double busy_until(size_t first, size_t last) const;
+  // When the last of what goes on beside the tile's lanes ends; 0: nothing does.
+  double busy_until(const Tile& tile) const;
 
-  // The end of a kernel, or of a lane's part of a transfer, that starts at `start` and alone takes `seconds`.
-  double kernel_end(size_t lane, double start, double seconds) const;
-  double transfer_end(size_t lane, double start, double seconds, const Beside& beside) const;
+  // From the lane on, in the tile's row: the ends of kernels that start at `start` and alone take `seconds`.
+  void delay_kernels(const Tile& tile, int row, double* end, const double* start,
+                     const double* seconds) const;
+  // The end of a lane's part of a transfer that starts at `start` and alone takes `seconds`.
+  double transfer_end(size_t lane, int row, double start, double seconds, const Beside& beside) const;
 
  private:
   const Sharing* sharing(const TransferTimes& first, const TransferTimes& second) const;
 
+  const LaneGrid& grid_;
   StageTransfers* transfers_;
   double slowdown_;
   std::vector<std::shared_ptr<const QueuedCollective>> live_;  // in the order of their queue

@@ -9,8 +9,15 @@ std::shared_ptr<const TransferTimes> StageTransfers::times(const cost::Transfer&
   if (known != nullptr) return known;
   known = std::make_shared<TransferTimes>();
   known->transfer = transfer;
-  const std::vector<double>& by_rank = prices_.seconds(transfer);
-  for (const int rank : ranks_) known->seconds.push_back(by_rank[static_cast<size_t>(rank)]);
+  const cost::RankSeconds& by_rank = prices_.seconds(transfer);
+  if (by_rank.is_same_for_all()) {
+    known->seconds = by_rank[0];
+    return known;
+  }
+  std::vector<double> seconds;
+  seconds.reserve(ranks_.size());
+  for (const int rank : ranks_) seconds.push_back(by_rank[static_cast<size_t>(rank)]);
+  known->seconds = PerLane(std::move(seconds));
   return known;
 }
 
@@ -39,29 +46,28 @@ StageTransfers::Over StageTransfers::find_over(const cost::Transfer& transfer) c
   return Over::nvlink;
 }
 
-std::vector<double> StageTransfers::ratio(const cost::Transfer& of, const cost::Transfer& beside) const {
-  const std::vector<double>& shared = prices_.seconds_beside(of, beside);
-  const std::vector<double>& alone = prices_.seconds(of);
+PerLane StageTransfers::ratio(const cost::Transfer& of, const cost::Transfer& beside) const {
+  const cost::RankSeconds& shared = prices_.seconds_beside(of, beside);
+  const cost::RankSeconds& alone = prices_.seconds(of);
+  const auto of_rank = [&](size_t rank) {
+    return alone[rank] > 0 ? std::max(1.0, shared[rank] / alone[rank]) : 1.0;
+  };
+  if (shared.is_same_for_all() && alone.is_same_for_all()) return of_rank(0);
   std::vector<double> out;
   out.reserve(ranks_.size());
-  for (const int rank : ranks_) {
-    const auto r = static_cast<size_t>(rank);
-    out.push_back(alone[r] > 0 ? std::max(1.0, shared[r] / alone[r]) : 1.0);
-  }
-  return out;
+  for (const int rank : ranks_) out.push_back(of_rank(static_cast<size_t>(rank)));
+  return PerLane(std::move(out));
 }
 
 const Sharing& StageTransfers::sharing(const TransferTimes& first, const TransferTimes& second) {
-  const std::pair key{first.transfer, second.transfer};
-  const auto known = sharing_.find(key);
-  if (known != sharing_.end()) return known->second;
+  const auto [known, is_new] = sharing_.try_emplace({&first, &second});
+  Sharing& s = known->second;
+  if (!is_new) return s;
   const Over a = over(first.transfer), b = over(second.transfer);
-  if (a != b && a != Over::both && b != Over::both) return sharing_[key];  // no link in common
-  Sharing s{ratio(first.transfer, second.transfer), ratio(second.transfer, first.transfer)};
-  const auto above_one = [](double r) { return r > 1; };
-  s.any = std::any_of(s.first.begin(), s.first.end(), above_one) ||
-          std::any_of(s.second.begin(), s.second.end(), above_one);
-  return sharing_.emplace(key, std::move(s)).first->second;
+  if (a != b && a != Over::both && b != Over::both) return s;  // no link in common
+  s = {ratio(first.transfer, second.transfer), ratio(second.transfer, first.transfer)};
+  s.any = s.first.highest() > 1 || s.second.highest() > 1;
+  return s;
 }
 
 }  // namespace lockstep::sim

@@ -10,18 +10,18 @@
 
 #include "cost/transfer_prices.hpp"
 #include "parallel/mesh.hpp"
+#include "sim/per_lane.hpp"
 
 namespace lockstep::sim {
 
 struct TransferTimes {
   cost::Transfer transfer;
-  std::vector<double> seconds;  // by lane, alone
+  PerLane seconds;  // alone
 };
 
-// Two transfers at the same time at one rank: how many times as long as alone each takes, by lane; at
-// least 1.
+// Two transfers at the same time at one rank: how many times as long as alone each takes; at least 1.
 struct Sharing {
-  std::vector<double> first, second;
+  PerLane first = 1, second = 1;
   bool any = false;  // whether one of them is above 1
 };
 
@@ -32,7 +32,9 @@ class StageTransfers {
                  std::vector<int> ranks)
       : prices_(prices), mesh_(mesh), gpus_per_node_(gpus_per_node), ranks_(std::move(ranks)) {}
 
+  size_t lanes() const { return ranks_.size(); }
   std::shared_ptr<const TransferTimes> times(const cost::Transfer& transfer);
+  // Both live as long as this.
   const Sharing& sharing(const TransferTimes& first, const TransferTimes& second);
 
  private:
@@ -40,7 +42,7 @@ class StageTransfers {
   enum class Over : uint8_t { nvlink, nic, both };
   Over over(const cost::Transfer& transfer);
   Over find_over(const cost::Transfer& transfer) const;
-  std::vector<double> ratio(const cost::Transfer& of, const cost::Transfer& beside) const;
+  PerLane ratio(const cost::Transfer& of, const cost::Transfer& beside) const;
 
   cost::TransferPrices& prices_;
   const parallel::Mesh& mesh_;
@@ -48,7 +50,7 @@ class StageTransfers {
   std::vector<int> ranks_;
   std::map<std::pair<model::Axis, bool>, Over> over_;  // by axis, and whether it is a message
   std::map<cost::Transfer, std::shared_ptr<TransferTimes>> times_;
-  std::map<std::pair<cost::Transfer, cost::Transfer>, Sharing> sharing_;
+  std::map<std::pair<const TransferTimes*, const TransferTimes*>, Sharing> sharing_;
 };
 
 }  // namespace lockstep::sim

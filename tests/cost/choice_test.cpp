@@ -104,7 +104,8 @@ TEST(Choice, OverheadComesOnce) {
         collective_on(Axis::tp, OpKind::all_gather, 1 << 20), Transfer{OpKind::send, Axis::pp, 1 << 20, 1}}) {
     EXPECT_NEAR(with.seconds(t)[0] - without.seconds(t)[0], 3e-6, 1e-12);
   }
-  for (const double s : with.seconds(collective_on(Axis::cp, OpKind::all_gather, 1 << 20))) EXPECT_EQ(s, 0);
+  for (const double s : with.seconds(collective_on(Axis::cp, OpKind::all_gather, 1 << 20)).by_rank())
+    EXPECT_EQ(s, 0);
 }
 
 TEST(MeasuredTimes, BetweenAndBeyondThePoints) {
@@ -138,7 +139,7 @@ TEST(MeasuredTimes, ReplaceTheModelForTheirKind) {
   EXPECT_EQ(prices.choice(dp).algorithm, "measured");
   EXPECT_DOUBLE_EQ(prices.seconds({OpKind::send, Axis::pp, 1'000'000, 1})[0], 7e-3);
   const Transfer other_kind = collective_on(Axis::dp_cp, OpKind::all_reduce, 1'000'000);
-  EXPECT_EQ(prices.seconds(other_kind), model.seconds(other_kind));
+  EXPECT_EQ(prices.seconds(other_kind).by_rank(), model.seconds(other_kind).by_rank());
   // Beside another transfer it grows as the model does.
   const Transfer send{OpKind::send, Axis::pp, 1 << 26, 1};
   const double growth = model.seconds_beside(dp, send)[0] / model.seconds(dp)[0];

@@ -28,7 +28,7 @@ double slowest(const std::vector<double>& seconds) {
 
 double slowest_of(const config::RunFile& run, Axis axis, OpKind kind, int64_t bytes) {
   TransferPrices prices = prices_of(run);
-  return slowest(prices.seconds(collective_on(axis, kind, bytes)));
+  return slowest(prices.seconds(collective_on(axis, kind, bytes)).by_rank());
 }
 
 TEST(CrowdedNetwork, ABadOrderOfAxesTakesTensorParallelOverTheNics) {
@@ -121,8 +121,8 @@ TEST(CrowdedNetwork, HashedUplinksAreSlowerThanEvenOnes) {
   TransferPrices a = prices_of(run_on(hashed, 16, 1, 8)), b = prices_of(other_seed),
                  c = prices_of(run_on(hashed, 16, 1, 8));
   const Transfer gather = collective_on(Axis::dp_cp, OpKind::all_gather, large);
-  EXPECT_EQ(a.seconds(gather), c.seconds(gather));
-  EXPECT_NE(a.seconds(gather), b.seconds(gather));
+  EXPECT_EQ(a.seconds(gather).by_rank(), c.seconds(gather).by_rank());
+  EXPECT_NE(a.seconds(gather).by_rank(), b.seconds(gather).by_rank());
 }
 
 TEST(CrowdedNetwork, ASlowLinkSlowsItsOwnGroupAlone) {
@@ -140,7 +140,7 @@ TEST(CrowdedNetwork, ASlowLinkSlowsItsOwnGroupAlone) {
     }
   }
   const Transfer inside = collective_on(Axis::tp, OpKind::all_gather, large);
-  EXPECT_EQ(slow.seconds(inside), well.seconds(inside));
+  EXPECT_EQ(slow.seconds(inside).by_rank(), well.seconds(inside).by_rank());
 }
 
 TEST(CrowdedNetwork, NoTransferGetsFasterBesideAnother) {
@@ -223,7 +223,7 @@ TEST(CrowdedNetwork, PricesEqualThoseOfTheStepLists) {
             std::pair(OpKind::all_gather, collective::Collective::all_gather)}) {
         TransferPrices prices = prices_of(run);
         const Transfer t = collective_on(Axis::dp_cp, kind, large);
-        const double priced = slowest(prices.seconds(t));
+        const double priced = slowest(prices.seconds(t).by_rank());
         if (prices.choice(t).algorithm != c.name) {  // no all-gather by halving
           EXPECT_FALSE(prices.choice(t).as_configured);
           EXPECT_EQ(prices.choice(t).algorithm, "ring");
@@ -247,7 +247,7 @@ TEST(CrowdedNetwork, ATreeCostsALittleMoreThanItsStepList) {
     TransferPrices prices = prices_of(run);
     for (const int64_t bytes : {1 << 10, 1 << 20, 1 << 26}) {
       const Transfer t = collective_on(Axis::dp_cp, OpKind::all_reduce, bytes);
-      const double priced = slowest(prices.seconds(t));
+      const double priced = slowest(prices.seconds(t).by_rank());
       const int pieces = std::min(prices.choice(t).pieces, 64);
       if (pieces != prices.choice(t).pieces) continue;  // the list would be long
       const collective::StepList list =

@@ -28,10 +28,11 @@ TEST(TransferPrices, RingInsideANode) {
   TransferPrices prices = prices_of(run_on(round_cluster(), 8, 1, 2));
   const auto& gather = prices.seconds(collective_on(Axis::tp, OpKind::all_gather, large));
   ASSERT_EQ(gather.size(), 16u);
-  for (const double s : gather) EXPECT_NEAR(s, 7 * 1e-6 + 7.0 / 8 * large / 400e9, 1e-12);
-  EXPECT_EQ(prices.seconds(collective_on(Axis::tp, OpKind::reduce_scatter, large)), gather);
+  for (const double s : gather.by_rank()) EXPECT_NEAR(s, 7 * 1e-6 + 7.0 / 8 * large / 400e9, 1e-12);
+  EXPECT_EQ(prices.seconds(collective_on(Axis::tp, OpKind::reduce_scatter, large)).by_rank(),
+            gather.by_rank());
   const auto& reduce = prices.seconds(collective_on(Axis::tp, OpKind::all_reduce, large));
-  for (const double s : reduce) EXPECT_NEAR(s, 2 * gather[0], 1e-12);
+  for (const double s : reduce.by_rank()) EXPECT_NEAR(s, 2 * gather[0], 1e-12);
   EXPECT_EQ(prices.choice(collective_on(Axis::tp, OpKind::all_reduce, large)).algorithm, "ring");
 }
 
@@ -45,7 +46,7 @@ TEST(TransferPrices, ARingOverNodesUsesAllNics) {
 
 TEST(TransferPrices, EightGroupsOfANodeHaveANicEach) {
   TransferPrices prices = prices_of(run_on(round_cluster(), 8, 1, 16));
-  for (const double s : prices.seconds(collective_on(Axis::dp_cp, OpKind::all_gather, large))) {
+  for (const double s : prices.seconds(collective_on(Axis::dp_cp, OpKind::all_gather, large)).by_rank()) {
     EXPECT_NEAR(s, 15 * 5e-6 + 15.0 / 16 * large / 50e9, 1e-12);
   }
 }
@@ -53,7 +54,7 @@ TEST(TransferPrices, EightGroupsOfANodeHaveANicEach) {
 TEST(TransferPrices, APodsUplinkIsCrowdedOneToSeven) {
   // Groups of two, each with one rank in either pod.
   TransferPrices prices = prices_of(run_on(round_cluster(), 128, 1, 2));
-  for (const double s : prices.seconds(collective_on(Axis::dp_cp, OpKind::all_gather, large))) {
+  for (const double s : prices.seconds(collective_on(Axis::dp_cp, OpKind::all_gather, large)).by_rank()) {
     EXPECT_NEAR(s, 5e-6 + 0.5 * large / (50e9 / 7), 1e-12);
   }
   config::ClusterConfig flat = round_cluster();
@@ -66,17 +67,18 @@ TEST(TransferPrices, APodsUplinkIsCrowdedOneToSeven) {
 TEST(TransferPrices, MessagesGoStageToStage) {
   TransferPrices prices = prices_of(run_on(round_cluster(), 8, 4, 1));
   const Transfer send{OpKind::send, Axis::pp, 1 << 20, 1};
-  for (const double s : prices.seconds(send)) EXPECT_NEAR(s, 5e-6 + (1 << 20) / 50e9, 1e-15);
+  for (const double s : prices.seconds(send).by_rank()) EXPECT_NEAR(s, 5e-6 + (1 << 20) / 50e9, 1e-15);
   EXPECT_EQ(prices.choice(send).algorithm, "message");
-  for (const double s : prices.seconds({OpKind::send, Axis::pp, 1 << 20, 4})) EXPECT_EQ(s, 0);
-  EXPECT_EQ(prices.seconds({OpKind::send, Axis::pp, 1 << 20, -1}), prices.seconds(send));
+  for (const double s : prices.seconds({OpKind::send, Axis::pp, 1 << 20, 4}).by_rank()) EXPECT_EQ(s, 0);
+  EXPECT_EQ(prices.seconds({OpKind::send, Axis::pp, 1 << 20, -1}).by_rank(), prices.seconds(send).by_rank());
   EXPECT_THROW(prices.seconds({OpKind::gemm, Axis::pp, 1, 0}), std::invalid_argument);
 }
 
 TEST(TransferPrices, ARankAloneOnItsAxisWaitsForNobody) {
   config::RunFile run = run_on(round_cluster(), 1, 4, 2);
   TransferPrices prices = prices_of(run);
-  for (const double s : prices.seconds(collective_on(Axis::tp, OpKind::all_reduce, large))) EXPECT_EQ(s, 0);
+  for (const double s : prices.seconds(collective_on(Axis::tp, OpKind::all_reduce, large)).by_rank())
+    EXPECT_EQ(s, 0);
   const auto& ends = prices.seconds(collective_on(Axis::pp_ends, OpKind::all_reduce, large));
   const parallel::Mesh mesh(run);
   for (int r = 0; r < 8; ++r) {
@@ -100,8 +102,8 @@ TEST(TransferPrices, TwoAxesOnOneNicShareIt) {
   EXPECT_NEAR(rate, 50e9, 1);
   // NVLink's traffic leaves the NIC alone.
   TransferPrices inside = prices_of(run_on(round_cluster(), 8, 2, 2));
-  EXPECT_EQ(inside.seconds_beside(gradients, collective_on(Axis::tp, OpKind::all_gather, large)),
-            inside.seconds(gradients));
+  EXPECT_EQ(inside.seconds_beside(gradients, collective_on(Axis::tp, OpKind::all_gather, large)).by_rank(),
+            inside.seconds(gradients).by_rank());
 }
 
 TEST(TransferPrices, TreeForSmallMessagesOfManyRanksRingForLargeOnes) {
@@ -110,7 +112,7 @@ TEST(TransferPrices, TreeForSmallMessagesOfManyRanksRingForLargeOnes) {
   EXPECT_EQ(prices.choice(collective_on(Axis::dp_cp, OpKind::all_reduce, 8LL << 30)).algorithm, "ring");
   EXPECT_EQ(prices.choice(collective_on(Axis::dp_cp, OpKind::all_gather, 1024)).algorithm, "ring");
   // 2 x 7 hops instead of 2 x 127.
-  const double s = slowest(prices.seconds(collective_on(Axis::dp_cp, OpKind::all_reduce, 16)));
+  const double s = slowest(prices.seconds(collective_on(Axis::dp_cp, OpKind::all_reduce, 16)).by_rank());
   EXPECT_NEAR(s, 14 * 5e-6, 1e-8);
 }
 

@@ -42,7 +42,7 @@ TEST(Jitter, FactorsHaveMeanOneAndTheWantedDeviation) {
 
 // Over all 2^32 draws, by their exact frequencies, not a sample: no step is longer or shorter for its
 // jitter's own mean.
-TEST(Jitter, TheMeanIsExact) {
+TEST(Jitter, TheMeanIsOne) {
   std::vector<double> frequency = {1};
   for (int byte = 0; byte < 4; ++byte) {
     std::vector<double> next(frequency.size() + 255, 0.0);
@@ -59,8 +59,9 @@ TEST(Jitter, TheMeanIsExact) {
       mean += frequency[sum] * factor;
       square += frequency[sum] * factor * factor;
     }
-    EXPECT_NEAR(mean, 1, 1e-13) << wanted;
-    EXPECT_NEAR(std::sqrt(square - mean * mean) / wanted, 1, 1e-7) << wanted;
+    // Draws are floats: 16 factors, each right to 6e-8.
+    EXPECT_NEAR(mean, 1, 1e-6) << wanted;
+    EXPECT_NEAR(std::sqrt(square - mean * mean) / wanted, 1, 1e-3) << wanted;
   }
 }
 
