@@ -102,13 +102,25 @@ int MaxMin::joint(int link) {
   return link;
 }
 
+double MaxMin::equal_part(const FlowSet& flows, size_t flow) const {
+  double part = infinite;
+  for (const int l : flows.links(flow)) {
+    part = std::min(part, capacities_[static_cast<size_t>(l)] / weights_[static_cast<size_t>(l)]);
+  }
+  return part;
+}
+
 const std::vector<double>& MaxMin::joint_rates(const FlowSet& flows) {
   rates(flows);
   joined_.resize(capacities_.size());
   for (size_t l = 0; l < joined_.size(); ++l) joined_[l] = static_cast<int>(l);
   slowest_.assign(capacities_.size(), infinite);
+  weights_.assign(capacities_.size(), 0);
   for (size_t f = 0; f < flows.size(); ++f) {
-    for (const int l : flows.links(f)) joined_[static_cast<size_t>(joint(l))] = joint(flows.links(f)[0]);
+    for (const int l : flows.links(f)) {
+      weights_[static_cast<size_t>(l)] += flows.weight(f);
+      joined_[static_cast<size_t>(joint(l))] = joint(flows.links(f)[0]);
+    }
   }
   for (size_t f = 0; f < flows.size(); ++f) {
     if (flows.links(f).empty()) continue;
@@ -116,7 +128,8 @@ const std::vector<double>& MaxMin::joint_rates(const FlowSet& flows) {
     slowest = std::min(slowest, rates_[f]);
   }
   for (size_t f = 0; f < flows.size(); ++f) {
-    if (!flows.links(f).empty()) rates_[f] = slowest_[static_cast<size_t>(joint(flows.links(f)[0]))];
+    if (flows.links(f).empty()) continue;
+    rates_[f] = std::max(slowest_[static_cast<size_t>(joint(flows.links(f)[0]))], equal_part(flows, f));
   }
   return rates_;
 }

@@ -45,9 +45,10 @@ class MaxMin {
   // same pass, so that a pattern takes a few passes over its flows. Valid until the next call.
   const std::vector<double>& rates(const FlowSet& flows);
 
-  // The same, but of flows that a chain of shared links joins each has the rate of the slowest. That is how
-  // long equal transfers take until all of them are done, and other than each one's own rate it never falls
-  // when some link gets faster. Valid until the next call.
+  // At most the rates above, and other than those never less when some link gets faster: of flows that a
+  // chain of shared links joins each has the rate of the slowest (which is how long equal transfers take
+  // until all of them are done), or an equal part of its fullest link where that is more. Valid until the
+  // next call.
   const std::vector<double>& joint_rates(const FlowSet& flows);
 
  private:
@@ -62,6 +63,7 @@ class MaxMin {
   bool settles(const FlowSet& flows, uint32_t flow) const;
   void settle_some(const FlowSet& flows);
   int joint(int link);  // the link that stands for all that are joined with it
+  double equal_part(const FlowSet& flows, size_t flow) const;
 
   std::vector<double> capacities_;
   std::vector<Link> links_;
@@ -71,6 +73,7 @@ class MaxMin {
   std::vector<double> rates_;
   std::vector<int> joined_;      // by link: another one of its chain; itself for the one that stands for all
   std::vector<double> slowest_;  // by link that stands for its chain
+  std::vector<int> weights_;     // by link, of all flows over it
 };
 
 }  // namespace lockstep::cluster

@@ -13,6 +13,12 @@ double on_line(double x0, double y0, double x1, double y1, double x) {
   return y0 * std::pow(y1 / y0, std::log(x / x0) / std::log(x1 / x0));
 }
 
+// Beyond the points: the line of the two at the end, but neither falling nor steeper than in proportion.
+double beyond(double x0, double y0, double x1, double y1, double x, double from, double y) {
+  const double slope = std::clamp(std::log(y1 / y0) / std::log(x1 / x0), 0.0, 1.0);
+  return y * std::pow(x / from, slope);
+}
+
 double on_curve(const std::map<double, double>& curve, double bytes) {
   const auto first = curve.begin(), last = std::prev(curve.end());
   const auto above = curve.lower_bound(bytes);
@@ -21,13 +27,13 @@ double on_curve(const std::map<double, double>& curve, double bytes) {
   if (above == curve.begin()) {
     if (curve.size() == 1) return first->second;
     const auto second = std::next(first);
-    return std::min(first->second,
-                    on_line(first->first, first->second, second->first, second->second, bytes));
+    return beyond(first->first, first->second, second->first, second->second, bytes, first->first,
+                  first->second);
   }
   if (above == curve.end()) {
     if (curve.size() == 1) return last->second * bytes / last->first;
     const auto before = std::prev(last);
-    return std::max(last->second, on_line(before->first, before->second, last->first, last->second, bytes));
+    return beyond(before->first, before->second, last->first, last->second, bytes, last->first, last->second);
   }
   const auto below = std::prev(above);
   return on_line(below->first, below->second, above->first, above->second, bytes);

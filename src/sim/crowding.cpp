@@ -1,7 +1,6 @@
 #include "sim/crowding.hpp"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -29,7 +28,7 @@ bool waits(const parallel::Action& action, const parallel::Action& queued, bool 
   }
 }
 
-// What has been counted, by kind of transfer and lane; of one lane for all as long as they are alike.
+// What has been counted, by stream and lane; of one lane for all as long as they are alike.
 class Counted {
  public:
   Counted(const TransferTimes& collective, size_t lanes) : collective_(collective), lanes_(lanes) {}
@@ -38,36 +37,33 @@ class Counted {
   bool add(const TransferTimes& transfer, const Sharing& sharing, double offset) {
     const bool alike = collective_.seconds.is_same_for_all() && transfer.seconds.is_same_for_all() &&
                        sharing.first.is_same_for_all() && sharing.second.is_same_for_all();
-    OfKind& kind = kinds_[{transfer.transfer.axis, transfer.transfer.stage_shift}];
-    if (!alike) kind.spread(lanes_);
+    OfStream& stream = transfer.transfer.kind == model::OpKind::send ? messages_ : compute_;
+    if (!alike) stream.spread(lanes_);
     bool lasts = false;
-    for (size_t lane = 0; lane < kind.share.size(); ++lane) {
+    for (size_t lane = 0; lane < stream.share.size(); ++lane) {
       const double alone = collective_.seconds[lane], pace = sharing.second[lane];
       if (offset >= alone) continue;
       lasts = true;
       if (pace <= 1) continue;
       const double wanted = transfer.seconds[lane] * sharing.first[lane] / (alone * pace);
-      const double share = std::min(wanted, 1 - kind.share[lane]);
-      kind.share[lane] += share;
-      kind.delay[lane] += share * (pace - 1);
+      const double share = std::min(wanted, 1 - stream.share[lane]);
+      stream.share[lane] += share;
+      stream.delay[lane] += share * (pace - 1);
     }
     return lasts;
   }
 
   PerLane result() const {
-    std::vector<double> factors = {1.0};
-    for (const auto& [kind, counted] : kinds_) {
-      if (counted.delay.size() > factors.size()) factors.resize(lanes_, factors[0]);
-      const bool one = counted.delay.size() == 1;
-      for (size_t lane = 0; lane < factors.size(); ++lane) {
-        factors[lane] = std::max(factors[lane], 1 + counted.delay[one ? 0 : lane]);
-      }
+    std::vector<double> factors(std::max(compute_.delay.size(), messages_.delay.size()), 1.0);
+    for (const OfStream* stream : {&compute_, &messages_}) {
+      const bool one = stream->delay.size() == 1;
+      for (size_t lane = 0; lane < factors.size(); ++lane) factors[lane] += stream->delay[one ? 0 : lane];
     }
     return PerLane(std::move(factors));
   }
 
  private:
-  struct OfKind {
+  struct OfStream {
     std::vector<double> share = {0.0}, delay = {0.0};  // of the collective's life; of its length
     void spread(size_t lanes) {
       if (share.size() == lanes) return;
@@ -77,7 +73,7 @@ class Counted {
   };
   const TransferTimes& collective_;
   size_t lanes_;
-  std::map<std::pair<parallel::Axis, int>, OfKind> kinds_;
+  OfStream compute_, messages_;
 };
 
 // Of the collective that is op `from` of action `at`.

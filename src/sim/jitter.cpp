@@ -39,17 +39,17 @@ Body body_of(double spread) {
   const double sum_deviation = std::sqrt(4 * (256.0 * 256.0 - 1) / 12);
   body.slope = spread / (16 * sum_deviation);
   body.offset = 1 - body.slope * 510;
-  double mean = 0, square = 0;
+  double above = 0, square = 0;  // of what a factor has above 1: small spreads would be lost beside the 1
   for (int32_t sum = 0; sum <= 1020; ++sum) {
     const double weight = sum_counts()[static_cast<size_t>(sum)] * 0x1p-32;
-    const double factor = std::pow(body.offset + body.slope * sum, 16);
-    mean += weight * factor;
-    square += weight * factor * factor;
+    const double more = std::pow(body.offset + body.slope * sum, 16) - 1;
+    above += weight * more;
+    square += weight * more * more;
   }
-  const double scale = std::pow(mean, -1.0 / 16);
+  const double scale = std::pow(1 + above, -1.0 / 16);
   body.offset *= scale;
   body.slope *= scale;
-  body.deviation = std::sqrt(square - mean * mean) / mean;
+  body.deviation = std::sqrt(square - above * above) / (1 + above);
   return body;
 }
 
@@ -58,7 +58,9 @@ Body body_of(double spread) {
 JitterShape::JitterShape(double deviation, double tail_probability, double tail_factor)
     : tail_factor_(static_cast<float>(tail_factor)),
       tail_bits_(static_cast<uint32_t>(std::llround(tail_probability * 0x1p32))) {
-  if (!(deviation >= 0 && deviation < 1)) throw std::invalid_argument("jitter must be in [0, 1)");
+  if (!(deviation == 0 || (deviation >= least_deviation && deviation < 1))) {
+    throw std::invalid_argument("jitter must be 0 or in [1e-6, 1)");
+  }
   if (!(tail_probability >= 0 && tail_probability < 1) || !(tail_factor >= 1)) {
     throw std::invalid_argument("a tail has a probability in [0, 1) and a factor of at least 1");
   }

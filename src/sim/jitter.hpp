@@ -44,7 +44,11 @@ inline int32_t byte_sum(uint32_t bits) {
 // lowest bits, take `tail_factor` instead. Draws are floats: twice as many go into a vector as doubles.
 class JitterShape {
  public:
-  // deviation and tail_probability in [0, 1), tail_factor at least 1. A deviation of 0 makes the body 1.
+  // What floats around 1 still tell apart.
+  static constexpr double least_deviation = 1e-6;
+
+  // deviation 0 or from least_deviation to below 1, tail_probability in [0, 1), tail_factor at least 1. A
+  // deviation of 0 makes the body 1.
   explicit JitterShape(double deviation, double tail_probability = 0, double tail_factor = 1);
 
   float factor(LaneKey lane, OpKey op) const {

@@ -28,6 +28,9 @@ void check_options(const parallel::Layout& layout, const StepOptions& options) {
   for (const double jitter : {options.op_jitter, options.rank_jitter}) {
     if (!(jitter >= 0 && jitter < 1)) throw UsageError("jitter must be in [0, 1)");
   }
+  if (options.op_jitter > 0 && options.op_jitter < JitterShape::least_deviation) {
+    throw UsageError("simulate.op_jitter below 1e-6 makes no difference; set it to 0");
+  }
   std::set<int> traced;
   for (const int rank : options.traced_ranks) {
     check_rank(rank);

@@ -1,10 +1,22 @@
 #include "sim/stream_load.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/lane_loops.hpp"
 
 namespace lockstep::sim {
+
+double end_beside_two(double start, double seconds, Slower first, Slower last) {
+  if (first.until > last.until) std::swap(first, last);
+  if (first.until > start) {
+    const double pace = first.pace + last.pace - 1, together = first.until - start;
+    if (seconds * pace <= together) return start + seconds * pace;
+    seconds -= together / pace;
+    start = first.until;
+  }
+  return end_beside(start, seconds, last.pace, last.until);
+}
 
 StreamLoad::StreamLoad(const LaneGrid& grid, StageTransfers* transfers, double slowdown)
     : grid_(grid), transfers_(transfers), slowdown_(slowdown), sent_(static_cast<size_t>(grid.lanes())) {}
@@ -99,15 +111,14 @@ void StreamLoad::delay_kernels(const Tile& tile, int row, double* end, const dou
 
 double StreamLoad::transfer_end(size_t lane, int row, double start, double seconds,
                                 const Beside& beside) const {
-  double end = start + seconds;
+  const double message_pace = beside.message == nullptr ? 1 : beside.message->first[lane];
+  double end = end_beside(start, seconds, message_pace, sent_[lane]);
   for (size_t i = 0; i < live_.size(); ++i) {
     const Sharing* with = beside.collectives[i];
     if (with == nullptr) continue;
-    end =
-        std::max(end, end_beside(start, seconds, with->first[lane], live_[i]->end[static_cast<size_t>(row)]));
-  }
-  if (beside.message != nullptr) {
-    end = std::max(end, end_beside(start, seconds, beside.message->first[lane], sent_[lane]));
+    end = std::max(
+        end, end_beside_two(start, seconds, {with->first[lane], live_[i]->end[static_cast<size_t>(row)]},
+                            {message_pace, sent_[lane]}));
   }
   return end;
 }

@@ -5,14 +5,15 @@
 //
 // - kernels take 1 + communication_slowdown times as long;
 // - a further transfer of the rank takes as many times as long as the network says for the two at once
-//   (Sharing: max-min fair over all ranks that do the same). Beside several, the one that holds it up longest
-//   counts.
+//   (Sharing: fair over all ranks that do the same). The two streams' shares add up; beside several
+//   collectives, which follow one another, the one that holds it up longest counts.
 // - The collective itself takes longer by what the program puts beside it (PricedAction::crowded).
 //
 // So a transfer is slowed by what was queued before it, and its end is known when it starts; and whatever
-// comes later at one place comes later or at the same time everywhere: no delay, slow rank or slow link can
-// make a step shorter (fair sharing worked out moment by moment lacks that: a later start may miss the
-// crowd).
+// comes later at one place comes later or at the same time everywhere: no delay and no slow rank can make a
+// step shorter (fair sharing worked out moment by moment lacks that: a later start may miss the crowd). A
+// faster network can, by a little: a collective that ends sooner alone counts fewer of the transfers beside
+// it (see crowding.hpp).
 #pragma once
 
 #include <memory>
@@ -30,6 +31,14 @@ struct QueuedCollective {
   std::vector<double> start, end;
   double last_end = 0;
 };
+
+// Something beside a transfer: it takes `pace` times as long before `until`.
+struct Slower {
+  double pace = 1;
+  double until = 0;
+};
+// The end of what starts at `start` and alone takes `seconds`, beside two that slow it down together.
+double end_beside_two(double start, double seconds, Slower first, Slower last);
 
 class StreamLoad {
  public:

@@ -1,6 +1,7 @@
 #include "sim/transfers.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace lockstep::sim {
 
@@ -50,7 +51,11 @@ PerLane StageTransfers::ratio(const cost::Transfer& of, const cost::Transfer& be
   const cost::RankSeconds& shared = prices_.seconds_beside(of, beside);
   const cost::RankSeconds& alone = prices_.seconds(of);
   const auto of_rank = [&](size_t rank) {
-    return alone[rank] > 0 ? std::max(1.0, shared[rank] / alone[rank]) : 1.0;
+    if (alone[rank] <= 0) return 1.0;
+    const double times = shared[rank] / alone[rank];
+    constexpr double rounding = 1e-9;
+    if (times < 1 - rounding) throw std::logic_error("a transfer is faster beside another than alone");
+    return std::max(1.0, times);
   };
   if (shared.is_same_for_all() && alone.is_same_for_all()) return of_rank(0);
   std::vector<double> out;

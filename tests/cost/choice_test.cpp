@@ -119,6 +119,12 @@ TEST(MeasuredTimes, BetweenAndBeyondThePoints) {
   EXPECT_NEAR(times.seconds(4, 1e6), 2e-4, 1e-12);  // between 2 and 8 ranks
   EXPECT_DOUBLE_EQ(times.seconds(64, 1e6), 4e-4);   // the nearest
   EXPECT_DOUBLE_EQ(times.seconds(8, 1e7), 4e-3);    // in proportion
+  // Points so near that their line would leave the earth, up or down.
+  const MeasuredTimes steep({{4, 1024, 1e-5}, {4, 1100, 2e-5}}), falling({{4, 1024, 2e-5}, {4, 1100, 1e-5}});
+  EXPECT_NEAR(steep.seconds(4, 1100e3), 2e-2, 1e-12);
+  EXPECT_NEAR(steep.seconds(4, 512), 0.5e-5, 1e-15);
+  EXPECT_DOUBLE_EQ(falling.seconds(4, 1e9), 1e-5);
+  EXPECT_DOUBLE_EQ(falling.seconds(4, 1), 2e-5);
   EXPECT_DOUBLE_EQ(times.seconds(8, 1e5), 4e-4);
   // Noise that makes larger ones faster does not go on.
   const MeasuredTimes noisy({{2, 1e3, 2e-5}, {2, 1e4, 1e-5}});

@@ -26,7 +26,7 @@ Sample sample(const std::vector<double>& values) {
 }
 
 TEST(Jitter, FactorsHaveMeanOneAndTheWantedDeviation) {
-  for (const double wanted : {0.001, 0.02, 0.1, 0.5, 0.95}) {
+  for (const double wanted : {1e-4, 0.001, 0.02, 0.1, 0.5, 0.95}) {
     const JitterShape shape(wanted);
     std::vector<double> values;
     for (int rank = 0; rank < 400; ++rank) {
@@ -51,7 +51,7 @@ TEST(Jitter, TheMeanIsOne) {
     }
     frequency = next;
   }
-  for (const double wanted : {0.001, 0.02, 0.1, 0.5, 0.95}) {
+  for (const double wanted : {1e-4, 0.001, 0.02, 0.1, 0.5, 0.95}) {
     const JitterShape shape(wanted);
     double mean = 0, square = 0;
     for (size_t sum = 0; sum < frequency.size(); ++sum) {
@@ -63,6 +63,14 @@ TEST(Jitter, TheMeanIsOne) {
     EXPECT_NEAR(mean, 1, 1e-6) << wanted;
     EXPECT_NEAR(std::sqrt(square - mean * mean) / wanted, 1, 1e-3) << wanted;
   }
+}
+
+TEST(Jitter, RefusesWhatFloatsCannotTellApart) {
+  EXPECT_THROW(JitterShape(1e-7), std::invalid_argument);
+  EXPECT_THROW(JitterShape(5e-324), std::invalid_argument);
+  const JitterShape least(JitterShape::least_deviation);
+  EXPECT_NE(least.of_sum(0), least.of_sum(1020));
+  EXPECT_NEAR(least.of_sum(510), 1, 1e-6);
 }
 
 TEST(Jitter, OffIsExactlyOne) {

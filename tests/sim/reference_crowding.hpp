@@ -29,7 +29,7 @@ class ReferenceCrowding {
     const cost::Transfer collective = transfer_of(rank, ops[at]);
     const double alone = network_.seconds(collective, rank);
     double kernels = 0;
-    std::map<std::pair<model::Axis, int>, std::pair<double, double>> kinds;  // share of its life, delay
+    std::map<bool, std::pair<double, double>> streams;  // messages or not: share of its life, delay
     for (size_t i = at + 1; i < ops.size(); ++i) {
       const FlatOp& f = ops[i];
       if (f.action != &queued && waits(*f.action, queued)) break;
@@ -43,14 +43,14 @@ class ReferenceCrowding {
       const double pace = network_.slowing(collective, other, rank);
       if (kernels >= alone || pace <= 1) continue;
       const double beside = network_.seconds(other, rank) * network_.slowing(other, collective, rank);
-      auto& [share, delay] = kinds[{other.axis, other.stage_shift}];
+      auto& [share, delay] = streams[other.kind == model::OpKind::send];
       const double part = std::min(beside / (alone * pace), 1 - share);
       share += part;
       delay += part * (pace - 1);
     }
-    double most = 0;
-    for (const auto& [kind, counted] : kinds) most = std::max(most, counted.second);
-    return 1 + most;
+    double factor = 1;
+    for (const auto& [stream, counted] : streams) factor += counted.second;
+    return factor;
   }
 
  private:

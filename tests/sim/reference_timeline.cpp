@@ -18,6 +18,22 @@ double ReferenceTimeline::end_beside(double start, double seconds, double pace, 
   return until + left;
 }
 
+// In stretches between the ends of what is beside it, at the pace of both, of the one that is left, and
+// alone.
+double ReferenceTimeline::end_beside_both(double start, double seconds, double pace_a, double until_a,
+                                          double pace_b, double until_b) {
+  double now = start, left = seconds;
+  for (const double until : {std::min(until_a, until_b), std::max(until_a, until_b)}) {
+    if (until <= now) continue;
+    const double pace = 1 + (until_a >= until ? pace_a - 1 : 0) + (until_b >= until ? pace_b - 1 : 0);
+    const double done = (until - now) / pace;
+    if (done >= left) return now + left * pace;
+    left -= done;
+    now = until;
+  }
+  return now + left;
+}
+
 double ReferenceTimeline::start_of(const Work& work) const {
   return work.after < 0 ? work.start : std::max(work.start, end_of(static_cast<size_t>(work.after)));
 }
@@ -26,10 +42,20 @@ double ReferenceTimeline::end_of(size_t number) const {
   const Work& work = works_[number];
   if (work.ended < never) return work.ended;
   const double start = start_of(work);
-  double end = start + work.seconds;
+  double message_pace = 1, message_end = 0;
   for (const Beside& b : work.beside) {
-    const double until = b.is_message ? end_of(b.number) : collectives_[b.number].end;
-    end = std::max(end, end_beside(start, work.seconds, b.pace, until));
+    if (!b.is_message) continue;
+    message_pace = b.pace;
+    message_end = end_of(b.number);
+  }
+  double end = end_beside(start, work.seconds, message_pace, message_end);
+  for (const Beside& b : work.beside) {
+    if (b.is_message) continue;
+    const double until = collectives_[b.number].end;
+    // A kernel is slowed by whether anything is beside it, not by how much.
+    end = std::max(end, work.is_kernel
+                            ? end_beside(start, work.seconds, b.pace, until)
+                            : end_beside_both(start, work.seconds, b.pace, until, message_pace, message_end));
   }
   return end + work.lost;
 }
@@ -44,6 +70,7 @@ double ReferenceTimeline::collective_part_end(size_t number, double start, doubl
 
 size_t ReferenceTimeline::start_kernel(double start, double seconds) {
   Work work{start, seconds, {}, -1, never, 0, {}};
+  work.is_kernel = true;
   for (size_t i = 0; i < collectives_.size(); ++i) {
     if (collectives_[i].end > start) work.beside.push_back({false, i, 1 + slowdown_});
   }

@@ -56,9 +56,12 @@ class ReferenceTimeline {
     double ended = never;
     double lost = 0;
     std::vector<Beside> beside;
+    bool is_kernel = false;
   };
   double start_of(const Work& work) const;
   static double end_beside(double start, double seconds, double pace, double until);
+  static double end_beside_both(double start, double seconds, double pace_a, double until_a, double pace_b,
+                                double until_b);
 
   double slowdown_;
   Slowing slowing_;
