@@ -41,8 +41,8 @@ test-asan: setup
 	@ctest --test-dir build/asan --output-on-failure --progress -j $(JOBS) -L fast
 
 test-tsan: setup
-	@./.ci/build tsan test_comm $(JOBS)
-	@ctest --test-dir build/tsan --output-on-failure --progress -R '^comm\.'
+	@./.ci/build tsan "test_comm test_sim_threads" $(JOBS)
+	@ctest --test-dir build/tsan --output-on-failure --progress -R '^(comm|sim_threads)\.'
 
 format:
 	@git ls-files '*.cpp' '*.hpp' | xargs clang-format -i

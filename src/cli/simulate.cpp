@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -60,6 +61,7 @@ int simulate(const Arguments& arguments) {
   Wanted wanted;
   int64_t steps = 1;
   std::optional<int64_t> seed;
+  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
   bool json = false, why = false;
   Flags flags("simulate",
               "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0-7,128");
@@ -69,6 +71,8 @@ int simulate(const Arguments& arguments) {
       .text(against, "--against", "RUN_FOLDER", "sets the step beside those of a real run of the same layout")
       .number(steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
       .number(seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
+      .number(threads, "--threads", "N",
+              "to simulate with; the result is the same. Otherwise all cores' worth", {1, 1024})
       .text(wanted.trace, "--trace", "FILE",
             "writes the steps as a trace: Perfetto's format for FILE.pftrace, else Chrome's (JSON)")
       .ranges(wanted.ranks, "--ranks", "LIST",
@@ -85,6 +89,7 @@ int simulate(const Arguments& arguments) {
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
   if (seed) options.seed = *seed;
+  options.threads = static_cast<int>(threads);
   options.traced_ranks = traced_ranks(wanted, layout, file);
   const std::vector<parallel::Program> programs = checked_programs(layout);
 

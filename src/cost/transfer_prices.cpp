@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -70,6 +71,7 @@ class TransferPrices::Engine {
     Choice choice;
     RankSeconds seconds;
   };
+  std::mutex mutex;  // of whoever calls these
   const Price& price(const Transfer& transfer);
   const RankSeconds& beside(const Transfer& transfer, const Transfer& other);
 
@@ -259,11 +261,16 @@ TransferPrices::TransferPrices(TransferPrices&&) noexcept = default;
 TransferPrices& TransferPrices::operator=(TransferPrices&&) noexcept = default;
 
 const RankSeconds& TransferPrices::seconds(const Transfer& transfer) {
+  const std::lock_guard held(engine_->mutex);
   return engine_->price(transfer).seconds;
 }
 const RankSeconds& TransferPrices::seconds_beside(const Transfer& transfer, const Transfer& other) {
+  const std::lock_guard held(engine_->mutex);
   return engine_->beside(transfer, other);
 }
-const Choice& TransferPrices::choice(const Transfer& transfer) { return engine_->price(transfer).choice; }
+const Choice& TransferPrices::choice(const Transfer& transfer) {
+  const std::lock_guard held(engine_->mutex);
+  return engine_->price(transfer).choice;
+}
 
 }  // namespace lockstep::cost

@@ -55,7 +55,7 @@ struct Choice {
 // A measured table (cluster.all_reduce_times, ...) replaces all of that for its kind: see
 // cost/measured_times.hpp. Beside another transfer a measured time grows as the model's does.
 //
-// Not for use by several threads at once.
+// Several threads may ask at once.
 class TransferPrices {
  public:
   // `run` has passed config's rules, and all its ranks are the mesh's. ECMP's hash is seeded by

@@ -19,14 +19,24 @@ std::string describe(const MessageKey& key) {
 }  // namespace
 
 std::vector<double> Exchange::buffer() {
+  const auto held = lock();
   if (free_.empty()) return std::vector<double>(lanes_);
   std::vector<double> out = std::move(free_.back());
   free_.pop_back();
   return out;
 }
 
+void Exchange::recycle(std::vector<double> buffer) {
+  const auto held = lock();
+  free_.push_back(std::move(buffer));
+}
+
 void Exchange::deliver(const MessageKey& key, std::vector<double> arrival) {
-  if (!messages_.emplace(key, std::move(arrival)).second) throw RunError(describe(key) + " twice");
+  {
+    const auto held = lock();
+    if (!messages_.emplace(key, std::move(arrival)).second) throw RunError(describe(key) + " twice");
+  }
+  if (arrived_) arrived_(key.stage);
 }
 
 void Exchange::check_empty() const {
@@ -35,6 +45,7 @@ void Exchange::check_empty() const {
 }
 
 std::optional<std::vector<double>> Exchange::take(const MessageKey& key) {
+  const auto held = lock();
   const auto found = messages_.find(key);
   if (found == messages_.end()) return std::nullopt;
   std::vector<double> out = std::move(found->second);
@@ -43,19 +54,27 @@ std::optional<std::vector<double>> Exchange::take(const MessageKey& key) {
 }
 
 void Exchange::enter(const MeetingKey& key, const std::vector<double>& clock, std::vector<double> seconds) {
-  Meeting& m = meetings_[key];
-  if (!seconds.empty()) m.seconds = std::move(seconds);
-  if (m.entered++ == 0) {
-    m.start = clock;
-    return;
+  bool complete = false;
+  {
+    const auto held = lock();
+    Meeting& m = meetings_[key];
+    if (!seconds.empty()) m.seconds = std::move(seconds);
+    if (m.entered++ == 0) {
+      m.start = clock;
+    } else {
+      for (size_t i = 0; i < lanes_; ++i) m.start[i] = std::max(m.start[i], clock[i]);
+    }
+    complete = m.entered == wanted(key);
   }
-  for (size_t i = 0; i < lanes_; ++i) m.start[i] = std::max(m.start[i], clock[i]);
+  if (complete && arrived_) arrived_(-1);
 }
 
+int Exchange::wanted(const MeetingKey& key) const { return key.ends ? std::min(stages_, 2) : stages_; }
+
 const Exchange::Meeting* Exchange::meeting(const MeetingKey& key) const {
+  const auto held = lock();
   const auto found = meetings_.find(key);
-  const int wanted = key.ends ? std::min(stages_, 2) : stages_;
-  return found != meetings_.end() && found->second.entered == wanted ? &found->second : nullptr;
+  return found != meetings_.end() && found->second.entered == wanted(key) ? &found->second : nullptr;
 }
 
 }  // namespace lockstep::sim

@@ -2,8 +2,11 @@
 // stages, or of the first and the last, at a collective. Buffers are recycled.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace lockstep::sim {
@@ -21,6 +24,10 @@ class Exchange {
  public:
   Exchange(int stages, size_t lanes) : stages_(stages), lanes_(lanes) {}
 
+  // From now on several threads use it, one a stage at a time. `arrived(stage)` is called when something has
+  // come that the stage may wait for; with -1 it may be any.
+  void share(std::function<void(int stage)> arrived) { arrived_ = std::move(arrived); }
+
   size_t lanes() const { return lanes_; }
   std::vector<double> buffer();
 
@@ -30,7 +37,7 @@ class Exchange {
   std::optional<std::vector<double>> take(const MessageKey& key);
   // Throws RunError when a message was sent that nobody took.
   void check_empty() const;
-  void recycle(std::vector<double> buffer) { free_.push_back(std::move(buffer)); }
+  void recycle(std::vector<double> buffer);
 
   // The `occurrence`-th meeting of all stages, or of the two ends: each enters once with its lanes' times;
   // stage 0 says what the collective takes (`seconds`, else empty).
@@ -45,15 +52,22 @@ class Exchange {
     std::vector<double> start;    // by lane: when the last stage was there
     std::vector<double> seconds;  // by lane: of the collective
   };
-  // Null until all of them have entered.
+  // Null until all of them have entered; after that it does not change.
   const Meeting* meeting(const MeetingKey& key) const;
 
  private:
+  std::unique_lock<std::mutex> lock() const {
+    return arrived_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+  }
+  int wanted(const MeetingKey& key) const;
+
   int stages_;
   size_t lanes_;
   std::map<MessageKey, std::vector<double>> messages_;
   std::vector<std::vector<double>> free_;
   std::map<MeetingKey, Meeting> meetings_;
+  std::function<void(int stage)> arrived_;  // empty: one thread
+  mutable std::mutex mutex_;
 };
 
 }  // namespace lockstep::sim

@@ -22,7 +22,7 @@ IdealPipeline ideal_pipeline(const std::vector<const PricedProgram*>& whole_prog
   std::vector<StageRun> runs;
   runs.reserve(programs.size());
   for (const PricedProgram& program : programs) runs.emplace_back(program, lane, exchange, nullptr);
-  run_to_end(runs, exchange);
+  run_to_end(runs, exchange, 1);
 
   IdealPipeline ideal;
   PhaseTimes phase;

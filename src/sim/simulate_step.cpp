@@ -197,7 +197,7 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   for (const Stage& stage : stages) {
     runs.emplace_back(*stage.program, stage.lanes, exchange, stage.tracer.get(), path.get());
   }
-  run_to_end(runs, exchange);
+  run_to_end(runs, exchange, path == nullptr ? options.threads : 1);
 
   std::vector<const PricedProgram*> priced;
   for (const Stage& stage : stages) priced.push_back(stage.program.get());

@@ -22,7 +22,8 @@ struct StepOptions : config::SimulateConfig {
   int step = 0;                   // draws of ops differ between steps, a rank's speed does not
   std::vector<int> traced_ranks;  // whose spans are wanted; any order, each once
   bool contention = true;         // false: what goes on at the same time slows nothing down
-  bool critical_path = false;     // wanted; takes several times as long
+  bool critical_path = false;     // wanted; takes several times as long, and one thread
+  int threads = 1;                // any number gives the same bits
   std::vector<PathKind> free;     // of these kinds nothing takes any time: "if this were free"
 };
 StepOptions step_options(const config::SimulateConfig& simulate);

@@ -117,6 +117,9 @@ void compare(const config::RunFile& run, const sim::StepOptions& options, bool u
   expect_close(fast.split.data, sums.data / n, scale, "data");
   expect_close(fast.split.optimizer, sums.optimizer / n, scale, "optimizer");
   expect_close(fast.split.barrier, sums.barrier / n, scale, "barrier");
+  // The parts of waiting only where all replicas have one idle time; their sum everywhere.
+  expect_close(fast.split.bubble + fast.split.pp + fast.split.dp, (sums.bubble + sums.pp + sums.dp) / n,
+               scale, "waiting");
   if (uniform) {
     expect_close(fast.split.bubble, sums.bubble / n, scale, "bubble");
     expect_close(fast.split.pp, sums.pp / n, scale, "pp");
