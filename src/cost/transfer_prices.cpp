@@ -61,6 +61,9 @@ class TransferPrices::Engine {
         mesh_(mesh),
         fabric_(run.cluster, mesh.size(), run.simulate.slow_links, static_cast<uint64_t>(run.simulate.seed)),
         solver_(run.cluster, mesh, fabric_),
+        well_fabric_(run.cluster, mesh.size(), {}, static_cast<uint64_t>(run.simulate.seed)),
+        well_solver_(run.cluster, mesh, well_fabric_),
+        choosing_(run.simulate.slow_links.empty() ? solver_ : well_solver_),
         all_reduce_times_(run.cluster.all_reduce_times),
         all_gather_times_(run.cluster.all_gather_times),
         reduce_scatter_times_(run.cluster.reduce_scatter_times),
@@ -94,6 +97,10 @@ class TransferPrices::Engine {
   parallel::Mesh mesh_;
   cluster::Fabric fabric_;
   PaceSolver solver_;
+  // Nobody tells NCCL that a link has become slow: algorithms are chosen for a network that is well.
+  cluster::Fabric well_fabric_;
+  PaceSolver well_solver_;
+  PaceSolver& choosing_;
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
   std::map<Transfer, Price> prices_;
   std::map<std::pair<Transfer, Transfer>, RankSeconds> beside_;
@@ -167,7 +174,7 @@ Way TransferPrices::Engine::fastest(const Transfer& t, bool& as_configured) {
   double least = 0;
   for (const std::string& algorithm : algorithms(t, as_configured)) {
     const Movement movement{t.axis, algorithm, 0};
-    const Paces& paces = solver_.paces(movement);
+    const Paces& paces = choosing_.paces(movement);
     for (const Protocol& protocol : protocols_of(algorithm, low_latency_)) {
       const double times = t.kind == OpKind::all_reduce && has_halves(algorithm) ? 2 : 1;
       Way way{movement, &protocol, times, 1};

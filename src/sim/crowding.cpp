@@ -10,10 +10,6 @@ namespace {
 
 using Kind = parallel::ActionKind;
 
-bool queues(Kind kind) {
-  return kind == Kind::unshard || kind == Kind::reduce_gradients || kind == Kind::gather_parameters;
-}
-
 // Whether an action waits for the collective of `queued`.
 bool waits(const parallel::Action& action, const parallel::Action& queued, bool one_reduction_at_a_time) {
   switch (action.kind) {
@@ -101,7 +97,7 @@ PerLane crowding_of(const std::vector<PricedAction>& actions, size_t at, size_t 
 void add_crowding(std::vector<PricedAction>& actions, bool one_reduction_at_a_time,
                   StageTransfers& transfers) {
   for (size_t i = 0; i < actions.size(); ++i) {
-    if (!queues(actions[i].action.kind)) continue;
+    if (!is_queued(actions[i].action.kind)) continue;
     std::vector<PerLane> crowded(actions[i].ops->size(), 1);
     bool any = false;
     for (size_t j = 0; j < crowded.size(); ++j) {

@@ -66,6 +66,12 @@ class PricedProgram {
   std::map<ListKey, std::shared_ptr<std::vector<PricedOp>>> lists_;
 };
 
+// Its collectives are queued beside the computation; every other one is waited for where it stands.
+constexpr bool is_queued(parallel::ActionKind kind) {
+  return kind == parallel::ActionKind::unshard || kind == parallel::ActionKind::reduce_gradients ||
+         kind == parallel::ActionKind::gather_parameters;
+}
+
 // A forward, or a message of hidden states.
 constexpr bool goes_forward(parallel::ActionKind kind) {
   return kind == parallel::ActionKind::forward || kind == parallel::ActionKind::send_forward ||

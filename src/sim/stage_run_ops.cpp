@@ -10,11 +10,6 @@ namespace {
 
 using Kind = parallel::ActionKind;
 
-// Queued beside the computation; every other collective is waited for where it stands.
-bool is_beside(Kind kind) {
-  return kind == Kind::unshard || kind == Kind::reduce_gradients || kind == Kind::gather_parameters;
-}
-
 }  // namespace
 
 OpKey StageRun::key_of(const PricedAction& action, size_t op) const {
@@ -202,7 +197,7 @@ void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key)
       tracer_->record(i, ready, queued->end[row], action, op);
     }
   }
-  if (!is_beside(action.action.kind)) wait_for(queued.get());
+  if (!is_queued(action.action.kind)) wait_for(queued.get());
 }
 
 // A collective of all stages, or of the two ends.
