@@ -308,7 +308,9 @@ std::vector<Key> other_keys() {
           "not "
           "learnt.",
           optional),
-      KEY(data, prefetch, "Whether a batch is read while the step before it runs; training always does.",
+      KEY(data, prefetch,
+          "Whether a batch is read while the step before it runs, and only the rest waited for; training "
+          "always does.",
           optional),
       KEY_NOT_BUILT(data, shards, "Token shards that `data prepare` wrote, in place of text."),
       KEY(data, tokenizer, "\"byte\": one token a byte; or a tokenizer file.", optional,

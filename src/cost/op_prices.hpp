@@ -2,9 +2,12 @@
 // so that they differ only in how they put ops together.
 #pragma once
 
+#include <vector>
+
 #include "cluster/hardware.hpp"
 #include "config/run_file.hpp"
 #include "model/op.hpp"
+#include "parallel/program.hpp"
 
 namespace lockstep::cost {
 
@@ -15,15 +18,25 @@ class OpPrices {
 
   const cluster::Hardware& hardware() const { return hardware_; }
 
-  // Seconds of an op on the compute or host stream. With data.prefetch a batch was read during the step
-  // before, and a host op is what is left: to copy its bytes; else it is read first. Throws invalid_argument
-  // for communication.
+  // Seconds of an op on the compute or host stream. A host op copies its batch; without data.prefetch it
+  // reads it first. Throws invalid_argument for communication.
   double kernel_seconds(const model::Op& op) const;
+  // To read a host op's batch from the cluster's storage.
+  double read_seconds(const model::Op& op) const;
+  bool reads_ahead() const { return reads_ahead_; }
 
  private:
   cluster::Hardware hardware_;
-  double read_latency_ = 0, read_seconds_per_byte_ = 0;  // of a batch that has to be waited for
+  double read_latency_ = 0, read_seconds_per_byte_ = 0;
+  bool reads_ahead_ = true;
 };
+
+// Seconds that a step waits for its batch before it begins, with data.prefetch; else 0. A rank reads its next
+// batch from when it has taken one, a whole step long: of the longest read that is left which exceeds
+// `step_seconds`, a step's without this wait. So a step takes no less than the longest read. All ranks wait:
+// those that read nothing, for the others.
+double batch_wait(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                  const OpPrices& prices, double step_seconds);
 
 constexpr bool is_kernel(model::OpKind kind) {
   return kind == model::OpKind::gemm || kind == model::OpKind::attention || kind == model::OpKind::memory ||

@@ -215,6 +215,9 @@ StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::P
   StepTime time;
   time.seconds = stages.front().load + window.seconds + ends.total();
   time.split = split_of(layout, stages, time.seconds, window, ends);
+  const double wait = cost::batch_wait(layout, programs, prices, time.seconds);
+  time.seconds += wait;
+  time.split.data += wait;
   time.bubble_fraction = bubble_fraction(layout, stages);
   return time;
 }

@@ -34,6 +34,7 @@ struct CriticalPath {
 
 // What the path to a moment consists of.
 struct PathState {
+  // All ranks' waiting for a batch before the step begins is data, and no rank's work.
   std::array<double, path_kinds> seconds{};
   // Own work since the path came to `rank`; what was before stands in a chain of earlier ranks.
   int rank = -1;

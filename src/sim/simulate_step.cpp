@@ -213,6 +213,10 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
   result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_start).count();
   return result;
+  if (!options.is_free(PathKind::data)) {
+    const double wait = cost::batch_wait(layout, programs, cost::OpPrices(run), result.seconds);
+    if (wait > 0) wait_for_batch(result, wait);
+  }
 }
 
 }  // namespace lockstep::sim

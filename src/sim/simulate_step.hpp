@@ -5,6 +5,7 @@
 // already known, so the order in which stages run does not change a bit of the result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct StepOptions : config::SimulateConfig {
   bool critical_path = false;     // wanted; takes several times as long, and one thread
   int threads = 1;                // any number gives the same bits
   std::vector<PathKind> free;     // of these kinds nothing takes any time: "if this were free"
+
+  bool is_free(PathKind kind) const { return std::find(free.begin(), free.end(), kind) != free.end(); }
 };
 StepOptions step_options(const config::SimulateConfig& simulate);
 

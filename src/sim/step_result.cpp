@@ -55,7 +55,36 @@ std::vector<Phase> phases_of(const std::vector<StageRun>& runs, double first_fin
   return phases;
 }
 
+// Before all other spans.
+void trace_batch_wait(observe::SpanFile& file, int64_t ns) {
+  for (observe::Span& span : file.spans) {
+    span.start_ns += ns;
+    span.end_ns += ns;
+  }
+  observe::Span wait;
+  wait.end_ns = ns;
+  wait.name = static_cast<uint32_t>(file.names.size());
+  wait.step = file.spans.empty() ? 0 : file.spans.front().step;
+  wait.stream = observe::Stream::host;
+  file.names.push_back("wait_for_batch");
+  file.spans.insert(file.spans.begin(), wait);
+}
+
 }  // namespace
+
+void wait_for_batch(StepResult& result, double seconds) {
+  for (double* time : {&result.seconds, &result.split.data, &result.seconds_p50, &result.seconds_p99}) {
+    *time += seconds;
+  }
+  for (double& finish : result.finish_seconds) finish += seconds;
+  for (Phase& phase : result.phases) {
+    phase.start = phase.name == "data" ? 0 : phase.start + seconds;
+    phase.end += seconds;
+  }
+  result.critical_path.seconds[static_cast<size_t>(PathKind::data)] += seconds;
+  const int64_t ns = std::llround(seconds * 1e9);
+  for (observe::SpanFile& file : result.traces) trace_batch_wait(file, ns);
+}
 
 StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, const std::vector<StageRun>& runs,
                           const IdealPipeline& ideal) {

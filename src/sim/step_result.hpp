@@ -18,4 +18,7 @@ namespace lockstep::sim {
 StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, const std::vector<StageRun>& runs,
                           const IdealPipeline& ideal);
 
+// All ranks wait so long for their batch before the step begins: everything comes later.
+void wait_for_batch(StepResult& result, double seconds);
+
 }  // namespace lockstep::sim

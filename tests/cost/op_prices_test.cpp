@@ -31,6 +31,26 @@ TEST(OpPrices, ABatchThatIsNotReadAheadIsWaitedFor) {
   EXPECT_NEAR(OpPrices(run).kernel_seconds(load) - ahead, 2e-3 + 1e-2, 1e-12);
 }
 
+// It is read during the step before: what is left is waited for. 8 bytes a token, of one rank that reads both
+// ends' tokens.
+TEST(OpPrices, ABatchThatIsReadAheadIsWaitedForBeyondTheStep) {
+  config::RunFile run = round_numbers();
+  run.cluster.storage_bandwidth = 1e6;
+  run.cluster.storage_latency = 2;
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  const double tokens = static_cast<double>(run.train.sequence * run.train.global_batch);
+  const double read = 2 + 2 * 8 * tokens / 1e6;
+  const auto wait = [&](double step_seconds) {
+    return batch_wait(layout, programs, OpPrices(run), step_seconds);
+  };
+  EXPECT_NEAR(wait(0.5), read - 0.5, 1e-12);
+  EXPECT_EQ(wait(read), 0);
+  EXPECT_EQ(wait(2 * read), 0);
+  run.data.prefetch = false;  // there the op itself reads
+  EXPECT_EQ(wait(0.5), 0);
+}
+
 TEST(OpPrices, EachKindOfKernel) {
   const OpPrices prices(round_numbers());
   const auto seconds = [&](model::OpKind kind, double flops, int64_t bytes) {

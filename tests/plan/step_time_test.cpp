@@ -10,6 +10,7 @@
 #include "parallel/drawn_run.hpp"
 #include "plan/pipeline_time.hpp"
 #include "plan/report.hpp"
+#include "sim/drawn_layouts.hpp"
 #include "sim/simulate_step.hpp"
 
 namespace lockstep::plan {
@@ -145,6 +146,30 @@ TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
   EXPECT_LT(plan.step.seconds, 8);
   EXPECT_EQ(plan.step.tokens, 16777216);
   EXPECT_TRUE(plan.memory.fits());
+}
+
+// Both add what is left of reading a batch after a step; all else stays.
+TEST(StepTime, WaitsForABatchAsTheSimulatorDoes) {
+  config::RunFile run = tests::sample_run(2, 2, 2, 1, 4);
+  run.cluster = tests::small_cluster(8, 16);
+  const auto planned = [&] {
+    const parallel::Layout layout(run);
+    return step_time(layout, parallel::build_step_programs(layout));
+  };
+  const StepTime before = planned();
+  run.cluster.storage_latency = 100;
+  run.cluster.storage_bandwidth = 1e30;
+  const StepTime after = planned();
+  EXPECT_LT(before.seconds, 10);
+  EXPECT_NEAR(after.seconds, 100, 1e-9);
+  EXPECT_NEAR(after.split.data - before.split.data, 100 - before.seconds, 1e-9);
+  EXPECT_NEAR(after.split.total(), 100, 1e-9);
+  EXPECT_EQ(after.bubble_fraction, before.bubble_fraction);
+  const parallel::Layout layout(run);
+  sim::StepOptions no_jitter;
+  no_jitter.jitter = false;
+  const sim::StepResult step = sim::simulate_step(layout, parallel::build_step_programs(layout), no_jitter);
+  EXPECT_NEAR(step.seconds, 100, 1e-9);
 }
 
 TEST(StepTime, TrainingTimeAndCost) {

@@ -205,6 +205,23 @@ TEST(AgainstReference, ReplicasThatFillMoreThanOneTile) {
   compare(run, sim::step_options(run.simulate), true);
 }
 
+// A batch that takes longer to read than a step to run is waited for by all.
+TEST(AgainstReference, ABatchThatIsReadLongerThanAStep) {
+  for (const bool mask : {false, true}) {
+    config::RunFile run = sample_run(2, 2, 2, 1, 4);
+    run.data.document_mask = mask;
+    run.cluster = small_cluster(8, 16);
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    const double step = sim::simulate_step(layout, programs, sim::step_options(run.simulate)).seconds;
+    for (const double read : {0.9, 1.5, 100.0}) {
+      run.cluster.storage_latency = read * step;
+      run.cluster.storage_bandwidth = 1e12;
+      compare(run, sim::step_options(run.simulate), false);
+    }
+  }
+}
+
 // Groups of 3 do not divide a tile's usual width, groups of 40 exceed it.
 TEST(AgainstReference, ContextParallelGroupsThatFillMoreThanOneTile) {
   for (const auto& [cp, dp] : {std::pair{3, 25}, std::pair{40, 2}}) {

@@ -27,6 +27,8 @@ inline config::ClusterConfig small_cluster(int64_t gpus_per_node, int64_t gpus_p
   c.attention_efficiency = 0.5;
   c.memory_efficiency = 0.8;
   c.launch_seconds = 1e-6;
+  c.storage_latency = 0;  // small steps are soon over: no batch holds them up
+  c.storage_bandwidth = 1e12;
   c.nvlink_bandwidth = 100e9;
   c.nvlink_latency = 1e-6;
   c.nic_bandwidth = 20e9;

@@ -15,6 +15,7 @@
 
 #include "cost/op_prices.hpp"
 #include "sim/jitter.hpp"
+#include "sim/reference_batch.hpp"
 #include "sim/reference_crowding.hpp"
 #include "sim/reference_imperfection.hpp"
 #include "sim/reference_network.hpp"
@@ -57,15 +58,21 @@ class Reference {
       event.what();
     }
     ReferenceResult result;
+    double longest_read = 0;
     for (Rank& r : ranks_) {
       if (r.next != r.ops.size() || !r.dp_queue.empty()) throw std::runtime_error("deadlock");
       const double end = std::max(r.clock, r.dp_free);
       r.out.dp += end - r.clock;
       r.out.finish = end;
       result.seconds = std::max(result.seconds, end);
-      for (const FlatOp& op : r.ops) result.ops += op.none ? 0 : 1;
+      for (const FlatOp& op : r.ops) {
+        result.ops += op.none ? 0 : 1;
+        const bool reads = !op.none && op.op.kind == model::OpKind::host;
+        if (reads) longest_read = std::max(longest_read, read_seconds(layout_.run(), op.op));
+      }
       result.ranks.push_back(r.out);
     }
+    if (layout_.run().data.prefetch && longest_read > result.seconds) begin_later(result, longest_read);
     return result;
   }
 

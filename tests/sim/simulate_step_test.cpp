@@ -151,6 +151,36 @@ TEST(SimulateStep, ASlowRankDragsAll) {
   EXPECT_GT(slow.split.tp + slow.split.pp + slow.split.dp, even.split.tp + even.split.pp + even.split.dp);
 }
 
+// A batch is read during the step before: what is left after it is waited for, by all ranks, before they do
+// anything.
+TEST(SimulateStep, ABatchThatIsNotThereIsWaitedFor) {
+  config::RunFile run = small_run(2, 2, 2, 1, 4);
+  StepOptions options = no_jitter();
+  options.traced_ranks = {0, 7};
+  const StepResult before = simulate(run, options);
+  run.cluster.storage_latency = 100;
+  run.cluster.storage_bandwidth = 1e30;
+  options.critical_path = true;
+  const StepResult after = simulate(run, options);
+  const double wait = 100 - before.seconds;
+  EXPECT_NEAR(after.seconds, 100, 1e-9);
+  EXPECT_NEAR(after.split.data, before.split.data + wait, 1e-9);
+  EXPECT_NEAR(after.split.total(), 100, 1e-9);
+  EXPECT_EQ(after.kernel_seconds, before.kernel_seconds);
+  EXPECT_NEAR(after.critical_path.seconds[static_cast<size_t>(PathKind::data)], wait, 1e-3);
+  EXPECT_EQ(after.phases[0].start, 0);
+  EXPECT_NEAR(after.phases[1].start, before.phases[1].start + wait, 1e-9);
+  for (size_t i = 0; i < 2; ++i) {
+    const observe::SpanFile& trace = after.traces[i];
+    ASSERT_EQ(trace.spans.size(), before.traces[i].spans.size() + 1);
+    EXPECT_EQ(trace.names[trace.spans[0].name], "wait_for_batch");
+    EXPECT_EQ(trace.spans[0].start_ns, 0);
+    EXPECT_GE(trace.spans[1].start_ns, trace.spans[0].end_ns);
+  }
+  options.free = {PathKind::data};
+  EXPECT_NEAR(simulate(run, options).seconds, before.seconds, 1e-3 * before.seconds);
+}
+
 TEST(SimulateStep, PartsSumToTheStep) {
   tests::Drawn drawn(7);
   for (int i = 0; i < 50; ++i) {
