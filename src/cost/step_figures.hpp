@@ -13,7 +13,7 @@ namespace lockstep::cost {
 // Where a step's seconds go, means over ranks; the parts sum to the step.
 struct StepSplit {
   double data = 0;       // waiting for the batch
-  double compute = 0;    // kernels of forward and backward
+  double compute = 0;    // kernels of forward and backward; pauses of the host between them
   double tp = 0;         // tensor-parallel collectives, waiting for the group included
   double cp = 0;         //
   double pp = 0;         // waiting for pipeline messages and the all-reduce over stages, beyond the bubble

@@ -1,9 +1,29 @@
 #include "sim/critical_path.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace lockstep::sim {
+
+PathKind transfer_kind(model::Axis axis) {
+  switch (axis) {
+    case model::Axis::tp:
+    case model::Axis::tp_kv:
+      return PathKind::tp;
+    case model::Axis::cp:
+      return PathKind::cp;
+    case model::Axis::pp:
+    case model::Axis::pp_ends:
+      return PathKind::pp;
+    case model::Axis::dp:
+    case model::Axis::dp_cp:
+      return PathKind::dp;
+    case model::Axis::none:
+      break;
+  }
+  throw std::invalid_argument("no transfer is along no axis");
+}
 
 PathBook::PathBook(std::vector<std::vector<int>> ranks) : ranks_(std::move(ranks)) {
   for (const auto& of_stage : ranks_) lanes_.emplace_back(of_stage.size());

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/op.hpp"
 #include "sim/exchange.hpp"
 
 namespace lockstep::sim {
@@ -23,6 +24,9 @@ inline constexpr size_t path_kinds = 10;
 inline constexpr std::array<std::string_view, path_kinds> path_kind_names = {
     "data", "gemm", "attention", "memory", "optimizer", "tp", "cp", "pp", "dp", "pause"};
 
+// Of collectives and messages, packets that they lose included.
+PathKind transfer_kind(model::Axis axis);
+
 struct CriticalPath {
   std::array<double, path_kinds> seconds{};  // they add up to the step
   struct Rank {
@@ -30,11 +34,11 @@ struct CriticalPath {
     double seconds = 0;  // of its own work on the path
   };
   std::vector<Rank> ranks;  // that the path runs through, most seconds first
+  // All ranks' waiting for a batch before the step begins is data, and no rank's work.
 };
 
 // What the path to a moment consists of.
 struct PathState {
-  // All ranks' waiting for a batch before the step begins is data, and no rank's work.
   std::array<double, path_kinds> seconds{};
   // Own work since the path came to `rank`; what was before stands in a chain of earlier ranks.
   int rank = -1;

@@ -20,6 +20,13 @@ std::vector<double> time_factors(const parallel::Layout& layout, const StepOptio
 RareEvents rare_events(const parallel::Layout& layout, const parallel::Program& program,
                        const std::vector<int>& ranks, const StepOptions& options);
 
+bool is_throttled(const parallel::Layout& layout, int rank, const StepOptions& options);
+// Whether the rank's host collects garbage in this step: once every so many steps, each at a step of its own.
+bool collects_garbage(int rank, const StepOptions& options);
+double heat_factor(const StepOptions& options);
+// The product of all entries that name the rank; 1: none does.
+double named_factor(const std::vector<config::SlowRank>& named, int rank);
+
 // Why a rank's kernels take longer than others', in words; empty: nothing but its own speed.
 std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options);
 

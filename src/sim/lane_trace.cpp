@@ -14,13 +14,13 @@ int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 }  // namespace
 
-LaneTracer::LaneTracer(std::vector<Traced> lanes, int stage, int stage_stride, int step, size_t ops_a_rank)
+LaneTracer::LaneTracer(std::vector<Traced> lanes, int stage, int stage_stride, int step, size_t spans_a_rank)
     : lanes_(std::move(lanes)),
       stage_(stage),
       stage_stride_(stage_stride),
       step_(step),
       before_(lanes_.size()) {
-  for (const Traced& traced : lanes_) recorders_.emplace_back(traced.rank, ops_a_rank);
+  for (const Traced& traced : lanes_) recorders_.emplace_back(traced.rank, spans_a_rank);
 }
 
 void LaneTracer::before(const std::vector<double>& clock, int begin, int end) {

@@ -17,7 +17,8 @@ class LaneTracer {
   };
 
   // `stage_stride`: distance in global rank between neighbouring stages.
-  LaneTracer(std::vector<Traced> lanes, int stage, int stage_stride, int step, size_t ops_a_rank);
+  // `spans_a_rank`: the most.
+  LaneTracer(std::vector<Traced> lanes, int stage, int stage_stride, int step, size_t spans_a_rank);
 
   const std::vector<Traced>& lanes() const { return lanes_; }
 

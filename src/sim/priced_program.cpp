@@ -35,28 +35,13 @@ Way way_of(const model::Op& op) {
                  model::to_string(op.axis));
 }
 
-PathKind kind_of(parallel::ActionKind action, Way way, model::OpKind op) {
-  switch (way) {
-    case Way::tp:
-    case Way::tp_kv:
-      return PathKind::tp;
-    case Way::cp:
-      return PathKind::cp;
-    case Way::dp:
-      return PathKind::dp;
-    case Way::pp:
-    case Way::pp_ends:
-    case Way::send:
-    case Way::receive:
-      return PathKind::pp;
-    case Way::kernel:
-      break;
-  }
+PathKind kind_of(parallel::ActionKind action, Way way, const model::Op& op) {
   using Kind = parallel::ActionKind;
+  if (way != Way::kernel) return transfer_kind(op.axis);
   if (action == Kind::load_batch) return PathKind::data;
   if (action == Kind::gradient_norm || action == Kind::optimizer_step) return PathKind::optimizer;
-  if (op == model::OpKind::gemm) return PathKind::gemm;
-  return op == model::OpKind::attention ? PathKind::attention : PathKind::memory;
+  if (op.kind == model::OpKind::gemm) return PathKind::gemm;
+  return op.kind == model::OpKind::attention ? PathKind::attention : PathKind::memory;
 }
 
 void make_free(PricedOp& op) {
@@ -68,7 +53,7 @@ void make_free(PricedOp& op) {
 PricedOp price(const parallel::Layout& layout, int stage, const parallel::Action& action, const model::Op& op,
                const cost::OpPrices& prices, StageTransfers& transfers) {
   const Way way = way_of(op);
-  PricedOp priced{op, way, kind_of(action.kind, way, op.kind), 0, nullptr};
+  PricedOp priced{op, way, kind_of(action.kind, way, op), 0, nullptr};
   if (priced.way == Way::kernel) priced.seconds = prices.kernel_seconds(op);
   if (model::is_collective(op.kind)) priced.transfer = transfers.times({op.kind, op.axis, op.bytes});
   if (priced.way == Way::send) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/op.hpp"
+#include "cost/transfer_prices.hpp"
 #include "sim/jitter.hpp"
 
 namespace lockstep::sim {
@@ -16,20 +16,34 @@ struct RareEvents {
   // group, or message. 0: never.
   double retransmit_probability = 0;
   double retransmit_seconds = 0;
-  // By lane and axis: whether the lane's group has ranks of several nodes; of pp: whether its messages to
-  // either neighbour leave the node.
-  std::map<model::Axis, std::vector<bool>> leaves_node;
+  // By lane: whether the lane's group along an axis has ranks of several nodes; whether its message to the
+  // stage so many further (cost::Transfer::stage_shift) leaves the node. Transfers that are not here lose
+  // nothing.
+  std::map<model::Axis, std::vector<bool>> group_leaves_node;
+  std::map<int, std::vector<bool>> message_leaves_node;
   // Seconds by which lanes stop before an action, by its index in the program.
   std::map<size_t, std::vector<std::pair<size_t, double>>> pauses;
 
   bool any() const { return retransmit_probability > 0 || !pauses.empty(); }
 
-  // What a packet lost by this op adds, of the lane that draws for its group.
-  double retransmit(size_t lane, model::Axis axis, LaneKey key, OpKey op) const {
-    if (retransmit_probability <= 0 || !leaves_node.at(axis)[lane]) return 0;
+  bool leaves_node(size_t lane, const cost::Transfer& transfer) const {
+    return transfer.kind == model::OpKind::send ? at(message_leaves_node, transfer.stage_shift, lane)
+                                                : at(group_leaves_node, transfer.axis, lane);
+  }
+
+  // What a packet lost by this op adds, of the lane that draws for its group, or sends the message.
+  double retransmit(size_t lane, const cost::Transfer& transfer, LaneKey key, OpKey op) const {
+    if (retransmit_probability <= 0 || !leaves_node(lane, transfer)) return 0;
     constexpr uint32_t apart = 0x9E3779B9u;  // from the draws of jitter
     const double uniform = jitter_bits(key, {op.a ^ apart, op.b}) * 0x1p-32;
     return uniform < retransmit_probability ? retransmit_seconds : 0;
+  }
+
+ private:
+  template <class Key>
+  static bool at(const std::map<Key, std::vector<bool>>& leaves, Key key, size_t lane) {
+    const auto found = leaves.find(key);
+    return found != leaves.end() && found->second[lane];
   }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/json.hpp"
 #include "base/units.hpp"
@@ -23,17 +24,27 @@ std::string phases_text(const StepResult& result, const cost::Style& style) {
   return out + table.text();
 }
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 std::string ranks_text(const parallel::Mesh& mesh, const StepResult& result) {
   const size_t slowest = static_cast<size_t>(result.slowest_rank);
-  std::vector<double> kernels = result.kernel_seconds;
-  const auto middle = kernels.begin() + static_cast<std::ptrdiff_t>(kernels.size() / 2);
-  std::nth_element(kernels.begin(), middle, kernels.end());
-  return fmt::format(
-      "\nHalf of the ranks are done {} or more before the last one, 99 % {} or more.\n"
-      "Busiest: {}, {} in its own kernels; the median rank spends {}.\n",
-      format_seconds(result.seconds - result.seconds_p50),
-      format_seconds(result.seconds - result.seconds_p99), rank_name(mesh, result.slowest_rank),
-      format_seconds(result.kernel_seconds[slowest]), format_seconds(*middle));
+  const double behind = result.behind_seconds[slowest];
+  const double own = result.kernel_seconds[slowest] + result.pause_seconds[slowest];
+  const double pauses = mean(result.pause_seconds);
+  std::string out =
+      fmt::format("\nHalf of the ranks are done {} or more before the last one, 99 % {} or more.\n",
+                  format_seconds(result.seconds - result.seconds_p50),
+                  format_seconds(result.seconds - result.seconds_p99));
+  if (pauses > 0) {
+    out += fmt::format("Hosts pause for {}, mean over ranks; compute has it.\n", format_seconds(pauses));
+  }
+  if (behind <= 0) return out + "No rank is busier with its own kernels than the others of its stage.\n";
+  out += fmt::format("Busiest: {}, {} in its own kernels{}; the median rank of its stage spends {}.\n",
+                     rank_name(mesh, result.slowest_rank), format_seconds(own),
+                     pauses > 0 ? " and its host's pauses" : "", format_seconds(own - behind));
+  return out;
 }
 
 }  // namespace
@@ -70,6 +81,7 @@ Json simulate_json(const config::RunFile& run, const StepResult& result, const s
     json["phases"].push_back(one);
   }
   if (steps.size() > 1) json["steps_seconds"] = steps;
+  if (const double pauses = mean(result.pause_seconds); pauses > 0) json["pause_seconds"] = pauses;
   return json;
 }
 

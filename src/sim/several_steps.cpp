@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "sim/step_result.hpp"
+
 namespace lockstep::sim {
 
 namespace {
@@ -41,7 +43,9 @@ std::vector<double*> averaged(StepResult& r) {
   for (double* part : r.split.parts()) out.push_back(part);
   for (Phase& phase : r.phases) out.insert(out.end(), {&phase.start, &phase.end});
   for (double& seconds : r.finish_seconds) out.push_back(&seconds);
-  for (double& seconds : r.kernel_seconds) out.push_back(&seconds);
+  for (auto* by_rank : {&r.kernel_seconds, &r.pause_seconds, &r.behind_seconds}) {
+    for (double& seconds : *by_rank) out.push_back(&seconds);
+  }
   return out;
 }
 
@@ -66,8 +70,7 @@ StepResult SeveralSteps::summary() const {
   if (seconds_.empty()) throw std::invalid_argument("a summary needs at least one step");
   StepResult mean = total_;
   for (double* figure : averaged(mean)) *figure /= static_cast<double>(seconds_.size());
-  const auto slowest = std::max_element(mean.kernel_seconds.begin(), mean.kernel_seconds.end());
-  mean.slowest_rank = static_cast<int>(slowest - mean.kernel_seconds.begin());
+  mean.slowest_rank = furthest_behind(mean);
   return mean;
 }
 

@@ -15,7 +15,7 @@ class SeveralSteps {
 
   const std::vector<double>& seconds() const { return seconds_; }  // of each step
   // Means over the steps, rank by rank where a figure has ranks; ops and wall_seconds are sums; slowest_rank
-  // spent most in its own kernels over all steps; spans of a step start where the step before ended. One step
+  // was furthest behind over all steps; spans of a step start where the step before ended. One step
   // is itself, to the bit. Throws invalid_argument for none.
   StepResult summary() const;
 

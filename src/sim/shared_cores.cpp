@@ -55,7 +55,7 @@ double busiest_node(const config::ClusterConfig& cluster, const StepResult& step
   std::vector<double> nodes;
   for (size_t rank = 0; rank < step.kernel_seconds.size(); ++rank) {
     if (rank / static_cast<size_t>(cluster.gpus_per_node) == nodes.size()) nodes.push_back(0);
-    nodes.back() += step.kernel_seconds[rank] - step.split.data + transfers[rank];
+    nodes.back() += step.kernel_seconds[rank] + step.pause_seconds[rank] + transfers[rank];
   }
   return *std::max_element(nodes.begin(), nodes.end());
 }
@@ -109,7 +109,7 @@ SharedStep simulate_shared_step(const parallel::Layout& layout,
     wall += step.wall_seconds;
     return step.seconds;
   };
-  shared.stretch = smallest_stretch(wanted, shared.step.seconds, longest - shared.step.split.data, seconds);
+  shared.stretch = smallest_stretch(wanted, shared.step.seconds, longest, seconds);
   shared.step = simulate_step(layout, programs, stretched(layout, options, shared.stretch));
   shared.step.wall_seconds += wall;
   return shared;

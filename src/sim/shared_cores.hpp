@@ -7,12 +7,12 @@
 //   sum over the ranks of a node of what each keeps a core busy with <= C x step seconds(f),   f >= 1
 //
 // on every node, one f for all ranks; f = 1 on nodes of at most C ranks. A rank keeps a core busy with its
-// kernels (their seconds at f = 1, without waiting for the batch), with its collectives, and with the
-// messages that it sends. A collective's time is not stretched: measured between N workers on C cores it
-// contains its share already, and of that time each worker can have had a core for min(1, C / N) only.
-// Whoever waits in a collective or sends a message gives its core to another worker: each time this takes a
-// core as long as the smallest all-gather between more than C workers that was measured takes one of each
-// (nothing without one).
+// kernels (their seconds at f = 1, without waiting for the batch) and its host's pauses, with its
+// collectives, and with the messages that it sends. A collective's time is not stretched: measured between N
+// workers on C cores it contains its share already, and of that time each worker can have had a core for
+// min(1, C / N) only. Whoever waits in a collective or sends a message gives its core to another worker: each
+// time this takes a core as long as the smallest all-gather between more than C workers that was measured
+// takes one of each (nothing without one).
 //
 // What this leaves out: that kernels find colder caches after another worker, and that an operating system
 // stretches unevenly (a rank that computes while the others wait is not stretched at all). The step's seconds

@@ -92,16 +92,18 @@ StageLanes stage_lanes(const parallel::Layout& layout, const LaneGrid& grid, con
 }
 
 // Null when no rank of the stage is traced.
-std::unique_ptr<LaneTracer> tracer_of(const parallel::Mesh& mesh, const LaneGrid& grid,
-                                      const PricedProgram& program, const StepOptions& options) {
+std::unique_ptr<LaneTracer> tracer_of(const parallel::Mesh& mesh, const LaneGrid& grid, const Stage& stage,
+                                      const StepOptions& options) {
   std::vector<LaneTracer::Traced> lanes;
   for (const int rank : options.traced_ranks) {
     const parallel::Coordinates c = mesh.coordinates(rank);
-    if (c.pp == program.stage()) lanes.push_back({grid.lane(c.tp, grid.column(c.cp, c.dp)), c.tp, rank});
+    if (c.pp != stage.program->stage()) continue;
+    lanes.push_back({grid.lane(c.tp, grid.column(c.cp, c.dp)), c.tp, rank});
   }
   if (lanes.empty()) return nullptr;
-  return std::make_unique<LaneTracer>(std::move(lanes), program.stage(), mesh.stride(Axis::pp), options.step,
-                                      program.op_count());
+  const size_t spans = stage.program->op_count() + stage.rare.pauses.size();
+  return std::make_unique<LaneTracer>(std::move(lanes), stage.program->stage(), mesh.stride(Axis::pp),
+                                      options.step, spans);
 }
 
 void check_programs(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
@@ -129,7 +131,7 @@ std::vector<Stage> make_stages(const parallel::Layout& layout, const std::vector
                                                     options.free, options.contention);
     stage.rare = rare_events(layout, programs[s], stage.ranks, options);
     stage.lanes = stage_lanes(layout, grid, stage, factors, options, shape);
-    stage.tracer = tracer_of(layout.mesh(), grid, *stage.program, options);
+    stage.tracer = tracer_of(layout.mesh(), grid, stage, options);
   }
   return stages;
 }
@@ -211,12 +213,12 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   }
   std::sort(result.traces.begin(), result.traces.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_start).count();
-  return result;
   if (!options.is_free(PathKind::data)) {
     const double wait = cost::batch_wait(layout, programs, cost::OpPrices(run), result.seconds);
     if (wait > 0) wait_for_batch(result, wait);
   }
+  result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_start).count();
+  return result;
 }
 
 }  // namespace lockstep::sim

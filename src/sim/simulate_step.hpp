@@ -25,6 +25,7 @@ struct StepOptions : config::SimulateConfig {
   bool contention = true;         // false: what goes on at the same time slows nothing down
   bool critical_path = false;     // wanted; takes several times as long, and one thread
   int threads = 1;                // any number gives the same bits
+  std::vector<int> unpaused;      // ranks whose hosts never pause: "if this rank were as fast as others"
   std::vector<PathKind> free;     // of these kinds nothing takes any time: "if this were free"
 
   bool is_free(PathKind kind) const { return std::find(free.begin(), free.end(), kind) != free.end(); }
@@ -43,15 +44,19 @@ struct StepResult {
   double bubble_fraction = 0;  // see IdealPipeline
   int64_t ranks = 0;
   int64_t ops = 0;  // executed, over all ranks
-  // The rank that spent most time in its own kernels: whom the others wait for.
+  // The rank that is furthest behind (behind_seconds), the first of equal ones: whom the others wait for.
   int slowest_rank = 0;
   double seconds_p50 = 0, seconds_p99 = 0;  // over ranks, when each was done
   std::vector<Phase> phases;                // those that the programs have, and barrier
   std::vector<double> finish_seconds;       // by rank
-  std::vector<double> kernel_seconds;       // by rank: compute, optimizer and data
-  std::vector<observe::SpanFile> traces;    // by rank, ascending
-  CriticalPath critical_path;               // when it was wanted
-  double wall_seconds = 0;                  // that this evaluation took
+  std::vector<double> kernel_seconds;       // by rank: of forward, backward and optimizer
+  std::vector<double> pause_seconds;        // by rank: of its host; `split` has them in compute
+  // By rank: own seconds, kernels and pauses, beyond those of the median rank of its pipeline stage (the
+  // faster one of the middle two). 0 but for rounding is 0. Other stages have other kernels.
+  std::vector<double> behind_seconds;
+  std::vector<observe::SpanFile> traces;  // by rank, ascending
+  CriticalPath critical_path;             // when it was wanted
+  double wall_seconds = 0;                // that this evaluation took
 };
 
 // `programs`: one a stage, as parallel::build_step_programs makes them; any other list is simulated as it

@@ -114,7 +114,7 @@ bool StageRun::begin_action(const PricedAction& action) {
   const bool takes_message = kind == Kind::forward || parallel::goes_back(kind);
   if (takes_message && !take_message(action.action)) return false;
   wait_for_streams(action);
-  pause();
+  pause(action);
   note_phase_start(action);
   first_lane_start_ = times_.clock.front();
   return true;
@@ -153,14 +153,29 @@ void StageRun::wait_for(const QueuedCollective* queued) {
   }
 }
 
-// Pauses of single lanes before the present action.
-void StageRun::pause() {
+// Pauses of single lanes before an action, the present one.
+void StageRun::pause(const PricedAction& before) {
   if (lanes_.rare == nullptr) return;
   const auto found = lanes_.rare->pauses.find(at_);
   if (found == lanes_.rare->pauses.end()) return;
   for (const auto& [lane, seconds] : found->second) {
+    const double start = times_.clock[lane];
     times_.clock[lane] += seconds;
+    times_.pause[lane] += seconds;
+    trace_pause(lane, start, before);
     if (path_ != nullptr) path_->work(program_.stage(), lane, PathKind::pause, seconds);
+  }
+}
+
+void StageRun::trace_pause(size_t lane, double start, const PricedAction& before) {
+  if (tracer_ == nullptr) return;
+  PricedOp pause;
+  pause.op.name = "pause";
+  pause.op.kind = model::OpKind::host;
+  pause.op.stream = model::Stream::host;
+  for (size_t i = 0; i < tracer_->lanes().size(); ++i) {
+    if (static_cast<size_t>(tracer_->lanes()[i].lane) != lane) continue;
+    tracer_->record(i, start, times_.clock[lane], before, pause);
   }
 }
 

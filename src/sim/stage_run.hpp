@@ -56,7 +56,8 @@ struct LaneTimes {
         message(lanes),
         pp_meeting(lanes),
         dp(lanes),
-        optimizer(lanes) {}
+        optimizer(lanes),
+        pause(lanes) {}
 
   std::vector<double> clock;  // compute timeline; at the end: when the rank is done
   // Parts of the time that has passed:
@@ -67,6 +68,7 @@ struct LaneTimes {
   std::vector<double> pp_meeting;  // collectives over stages, waiting included
   std::vector<double> dp;          // waiting for data-parallel collectives
   std::vector<double> optimizer;   // kernels of gradient_norm and optimizer_step
+  std::vector<double> pause;       // of the rank's host
 };
 
 enum class PhaseKind : uint8_t { data, forward, backward, optimizer };
@@ -126,7 +128,8 @@ class StageRun {
   void wait_for_streams(const PricedAction& action);
   void note_queued(const PricedAction& action);
   void note_phase_start(const PricedAction& action);
-  void pause();
+  void pause(const PricedAction& before);
+  void trace_pause(size_t lane, double start, const PricedAction& before);
 
   // What the critical path gets to know; does nothing without one.
   void path_on_tile(const Tile& tile, const PricedOp& op);

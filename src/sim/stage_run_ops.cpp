@@ -46,7 +46,7 @@ double StageRun::transfer_seconds(size_t lane, const PricedOp& op, OpKey key) co
 
 double StageRun::retransmit_seconds(size_t lane, const PricedOp& op, OpKey key) const {
   if (lanes_.rare == nullptr) return 0;
-  return lanes_.rare->retransmit(lane, op.op.axis, {lanes_.key_a[lane], lanes_.key_b[lane]}, key);
+  return lanes_.rare->retransmit(lane, op.transfer->transfer, {lanes_.key_a[lane], lanes_.key_b[lane]}, key);
 }
 
 // With nothing beside it.

@@ -11,6 +11,7 @@ namespace {
 struct RankSplit {
   cost::StepSplit split;
   double finish = 0;
+  double kernels = 0;
 };
 
 RankSplit split_rank(const LaneTimes& times, size_t lane, double schedule_idle, double seconds) {
@@ -29,6 +30,7 @@ RankSplit split_rank(const LaneTimes& times, size_t lane, double schedule_idle, 
   s.pp = pipeline - bubble_in_pipeline;
   s.dp = times.dp[lane] - bubble_in_dp;
   s.compute = r.finish - (s.data + s.tp + s.cp + s.optimizer + pipeline + times.dp[lane]);
+  r.kernels = s.compute - times.pause[lane] + s.optimizer;
   return r;
 }
 
@@ -70,6 +72,26 @@ void trace_batch_wait(observe::SpanFile& file, int64_t ns) {
   file.spans.insert(file.spans.begin(), wait);
 }
 
+// See StepResult.
+std::vector<double> behind_seconds(const parallel::Mesh& mesh, const StepResult& result) {
+  constexpr double rounding = 1e-9;  // of the step
+  const auto own = [&](int rank) {
+    return result.kernel_seconds[static_cast<size_t>(rank)] + result.pause_seconds[static_cast<size_t>(rank)];
+  };
+  std::vector<std::vector<double>> by_stage(static_cast<size_t>(mesh.size(parallel::Axis::pp)));
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    by_stage[static_cast<size_t>(mesh.coordinates(rank).pp)].push_back(own(rank));
+  }
+  std::vector<double> medians;
+  for (const std::vector<double>& seconds : by_stage) medians.push_back(percentile(seconds, 0.5));
+  std::vector<double> behind;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const double more = own(rank) - medians[static_cast<size_t>(mesh.coordinates(rank).pp)];
+    behind.push_back(std::abs(more) <= rounding * result.seconds ? 0 : more);
+  }
+  return behind;
+}
+
 }  // namespace
 
 void wait_for_batch(StepResult& result, double seconds) {
@@ -86,6 +108,11 @@ void wait_for_batch(StepResult& result, double seconds) {
   for (observe::SpanFile& file : result.traces) trace_batch_wait(file, ns);
 }
 
+int furthest_behind(const StepResult& result) {
+  const std::vector<double>& behind = result.behind_seconds;
+  return static_cast<int>(std::max_element(behind.begin(), behind.end()) - behind.begin());
+}
+
 StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, const std::vector<StageRun>& runs,
                           const IdealPipeline& ideal) {
   StepResult result;
@@ -97,19 +124,20 @@ StepResult collect_result(const parallel::Mesh& mesh, const LaneGrid& grid, cons
   const auto sums = result.split.parts();
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const parallel::Coordinates c = mesh.coordinates(rank);
-    const RankSplit r = split_rank(runs[static_cast<size_t>(c.pp)].times(),
-                                   static_cast<size_t>(grid.lane(c.tp, grid.column(c.cp, c.dp))),
-                                   ideal.idle(static_cast<size_t>(c.pp)), result.seconds);
+    const LaneTimes& times = runs[static_cast<size_t>(c.pp)].times();
+    const auto lane = static_cast<size_t>(grid.lane(c.tp, grid.column(c.cp, c.dp)));
+    const RankSplit r = split_rank(times, lane, ideal.idle(static_cast<size_t>(c.pp)), result.seconds);
     const auto parts = r.split.values();
     for (size_t i = 0; i < sums.size(); ++i) *sums[i] += parts[i];
     result.finish_seconds.push_back(r.finish);
-    result.kernel_seconds.push_back(r.split.compute + r.split.optimizer + r.split.data);
+    result.kernel_seconds.push_back(r.kernels);
+    result.pause_seconds.push_back(times.pause[lane]);
   }
   const double ranks = static_cast<double>(mesh.size());
   for (double* sum : sums) *sum /= ranks;
 
-  const auto slowest = std::max_element(result.kernel_seconds.begin(), result.kernel_seconds.end());
-  result.slowest_rank = static_cast<int>(slowest - result.kernel_seconds.begin());
+  result.behind_seconds = behind_seconds(mesh, result);
+  result.slowest_rank = furthest_behind(result);
   result.seconds_p50 = percentile(result.finish_seconds, 0.5);
   result.seconds_p99 = percentile(result.finish_seconds, 0.99);
   result.phases = phases_of(

@@ -205,6 +205,20 @@ TEST(AgainstReference, ReplicasThatFillMoreThanOneTile) {
   compare(run, sim::step_options(run.simulate), true);
 }
 
+// Messages stay in a node or leave it by the pair of ranks: nodes of 2 and 3 cut the pipeline anywhere.
+TEST(AgainstReference, LostPacketsOfMessagesInsideAndBetweenNodes) {
+  for (const int node : {2, 3, 4}) {
+    for (const int chunks : {1, 2}) {
+      config::RunFile run = sample_run(1, 4, 2, chunks, 4);
+      run.cluster = small_cluster(node, 4 * node);
+      sim::StepOptions options = sim::step_options(run.simulate);
+      options.retransmit_probability = 0.3;
+      options.retransmit_seconds = 2e-3;
+      compare(run, options, false);
+    }
+  }
+}
+
 // A batch that takes longer to read than a step to run is waited for by all.
 TEST(AgainstReference, ABatchThatIsReadLongerThanAStep) {
   for (const bool mask : {false, true}) {

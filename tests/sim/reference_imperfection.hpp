@@ -29,16 +29,12 @@ class ReferenceImperfection {
     return factor;
   }
 
-  double retransmit(int rank, model::Axis axis, sim::LaneKey key, uint32_t index) const {
-    if (!o_.jitter || o_.retransmit_probability <= 0) return 0;
-    bool leaves = false;
-    for (const int member : layout_.mesh().group(axis, rank)) {
-      leaves = leaves || member / nodes_gpus() != rank / nodes_gpus();
-    }
-    sim::OpKey op = sim::op_key(index);
-    op.a ^= 0x9E3779B9u;
-    const bool lost = sim::jitter_bits(key, op) / 4294967296.0 < o_.retransmit_probability;
-    return leaves && lost ? o_.retransmit_seconds : 0;
+  // Of a collective that `rank` draws for.
+  double collective_retransmit(int rank, model::Axis axis, sim::LaneKey key, uint32_t index) const {
+    return retransmit(rank, layout_.mesh().group(axis, rank), key, index);
+  }
+  double message_retransmit(int sender, int receiver, sim::LaneKey key, uint32_t index) const {
+    return retransmit(sender, {receiver}, key, index);
   }
 
   // The pass before which the rank's host collects garbage; null: none.
@@ -58,6 +54,16 @@ class ReferenceImperfection {
   }
 
  private:
+  double retransmit(int rank, const std::vector<int>& others, sim::LaneKey key, uint32_t index) const {
+    if (!o_.jitter || o_.retransmit_probability <= 0) return 0;
+    bool leaves = false;
+    for (const int other : others) leaves = leaves || other / nodes_gpus() != rank / nodes_gpus();
+    sim::OpKey op = sim::op_key(index);
+    op.a ^= 0x9E3779B9u;
+    const bool lost = sim::jitter_bits(key, op) / 4294967296.0 < o_.retransmit_probability;
+    return leaves && lost ? o_.retransmit_seconds : 0;
+  }
+
   int nodes_gpus() const { return static_cast<int>(layout_.run().cluster.gpus_per_node); }
 
   const parallel::Layout& layout_;

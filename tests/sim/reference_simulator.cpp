@@ -121,7 +121,7 @@ class Reference {
     return network_.seconds(transfer, r.id) * draw(r, index);
   }
   double lost_seconds(const cost::Transfer& transfer, const Rank& r, uint32_t index) const {
-    return imperfection_.retransmit(r.id, transfer.axis, r.key, index);
+    return imperfection_.collective_retransmit(r.id, transfer.axis, r.key, index);
   }
 
   // Executes the rank's next op; every op that takes time ends this and comes back by an event.
@@ -281,8 +281,9 @@ class Reference {
     const int to = mesh_.rank(c);
     const int stages = mesh_.size(Axis::pp);
     const cost::Transfer message{f.op.kind, f.op.axis, f.op.bytes, (a.peer - r.at.pp + stages) % stages};
-    const size_t work = r.timeline->start_message(now_, transfer_seconds(message, r, index),
-                                                  lost_seconds(message, r, index), message);
+    const size_t work =
+        r.timeline->start_message(now_, transfer_seconds(message, r, index),
+                                  imperfection_.message_retransmit(r.id, to, r.key, index), message);
     const MessageId id{a.kind == Kind::send_forward, a.peer_chunk, a.micro_batch};
     r.open[work].happens = [this, to, id] { deliver(to, id); };
     tell(r);

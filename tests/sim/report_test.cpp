@@ -56,7 +56,8 @@ TEST(SeveralSteps, TheyDifferAndTheSummaryIsTheirMean) {
     };
     EXPECT_DOUBLE_EQ(sum.finish_seconds[r], mean([&](const auto& s) { return s.finish_seconds[r]; }));
     EXPECT_DOUBLE_EQ(sum.kernel_seconds[r], mean([&](const auto& s) { return s.kernel_seconds[r]; }));
-    EXPECT_LE(sum.kernel_seconds[r], sum.kernel_seconds[static_cast<size_t>(sum.slowest_rank)]);
+    EXPECT_DOUBLE_EQ(sum.behind_seconds[r], mean([&](const auto& s) { return s.behind_seconds[r]; }));
+    EXPECT_LE(sum.behind_seconds[r], sum.behind_seconds[static_cast<size_t>(sum.slowest_rank)]);
   }
   EXPECT_THROW(SeveralSteps().summary(), std::invalid_argument);
 }
