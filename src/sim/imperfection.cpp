@@ -134,7 +134,8 @@ RareEvents rare_events(const parallel::Layout& layout, const parallel::Program& 
   return events;
 }
 
-std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options) {
+std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options,
+                    const LostPackets& lost) {
   std::string out;
   const auto add = [&](const std::string& reason) { out += (out.empty() ? "" : ", ") + reason; };
   if (const double factor = named_factor(options.slow, rank); factor != 1) {
@@ -145,6 +146,15 @@ std::string reasons(const parallel::Layout& layout, int rank, const StepOptions&
   }
   if (collects_garbage(rank, options)) {
     add(fmt::format("garbage collection {:g} s", options.garbage_collection_seconds));
+  }
+  if (const double factor = named_factor(options.slow_links, rank); factor != 1) {
+    add(fmt::format("slow link x{:g}", factor));
+  }
+  if (const int count = lost.by_rank[static_cast<size_t>(rank)]; count > 0) {
+    add(fmt::format("{} packet{} lost", count, count == 1 ? "" : "s"));
+  }
+  if (options.jitter && options.rank_jitter > 0) {
+    add(fmt::format("own speed x{:.3f}", rank_time_factor(seed_of(options), rank, options.rank_jitter)));
   }
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include "parallel/layout.hpp"
 #include "parallel/program.hpp"
+#include "sim/lost_packets.hpp"
 #include "sim/rare_events.hpp"
 #include "sim/simulate_step.hpp"
 
@@ -27,7 +28,8 @@ double heat_factor(const StepOptions& options);
 // The product of all entries that name the rank; 1: none does.
 double named_factor(const std::vector<config::SlowRank>& named, int rank);
 
-// Why a rank's kernels take longer than others', in words; empty: nothing but its own speed.
-std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options);
+// What is imperfect about a rank, in words; empty: nothing but the draws of its ops.
+std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options,
+                    const LostPackets& lost);
 
 }  // namespace lockstep::sim
