@@ -16,11 +16,12 @@ namespace {
 constexpr size_t most_path_ranks = 5;
 constexpr size_t most_rank_runs = 3;
 
-// In percent, with digits enough that a small one shows; "none" for what is rounding.
+// In percent; "none" for what is rounding.
 std::string change(double before, double after) {
   const double percent = 100 * (after / before - 1);
   if (std::abs(percent) < 1e-5) return "none";
-  return std::abs(percent) < 0.1 ? fmt::format("{:+.1g} %", percent) : fmt::format("{:+.1f} %", percent);
+  if (std::abs(percent) < 0.01) return percent < 0 ? "-0.00 %" : "+0.00 %";
+  return std::abs(percent) < 0.1 ? fmt::format("{:+.2f} %", percent) : fmt::format("{:+.1f} %", percent);
 }
 
 // How much longer than the median rank of its stage.
