@@ -52,7 +52,8 @@ Part part_of(ActionKind action, model::OpKind kind) {
 
 struct ProgramKernels {
   std::map<std::string, Part, std::less<>> part_of_name;
-  Seconds seconds{};  // mean over ranks, not stretched
+  Seconds seconds{};         // mean over ranks, not stretched
+  double step_overhead = 0;  // that data has, mean over ranks
 };
 
 ProgramKernels kernels_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
@@ -65,6 +66,7 @@ ProgramKernels kernels_of(const parallel::Layout& layout, const std::vector<para
         const Part part = part_of(action.kind, op.kind);
         out.part_of_name.emplace(op.name, part);
         out.seconds[part] += prices.kernel_seconds(op) / layout.stages();
+        if (op.kind == model::OpKind::host) out.step_overhead += prices.step_overhead() / layout.stages();
       }
     }
   }
@@ -82,13 +84,17 @@ void fill_other(Seconds& seconds, double total) {
 
 Seconds predicted_parts(const ProgramKernels& kernels, const sim::SharedStep& shared) {
   Seconds seconds = kernels.seconds;
-  for (double& one : seconds) one *= shared.stretch;
+  double sum = -seconds[data];
+  for (const double one : seconds) sum += one;
+  const sim::CoreWaits& for_core = shared.core_waits;
+  for (double& one : seconds) one *= 1 + (sum > 0 ? for_core.kernels / sum : 0);
   const cost::StepSplit& split = shared.step.split;
-  seconds[data] = split.data;
-  seconds[tp] = split.tp;
-  seconds[cp] = split.cp;
-  seconds[pp] = split.pp + split.bubble;
-  seconds[dp] = split.dp;
+  // What a worker does between two steps is part of other.
+  seconds[data] = std::max(0.0, split.data - kernels.step_overhead * shared.stretch);
+  seconds[tp] = split.tp + for_core.tp;
+  seconds[cp] = split.cp + for_core.cp;
+  seconds[pp] = split.pp + split.bubble + for_core.pp;
+  seconds[dp] = split.dp + for_core.dp;
   fill_other(seconds, shared.step.seconds);
   return seconds;
 }
@@ -236,8 +242,8 @@ std::string comparison_text(const Comparison& c, const cost::Style& style) {
       format_seconds(c.traced_seconds));
   if (c.stretch > 1) {
     text += fmt::format(
-        "The workers share cores: the predicted kernels take {:.2f} times as long as alone, where real ones "
-        "wait for a core\nin any part.\n",
+        "The workers share cores: with their waits for a core, kernels take {:.2f} times as long as alone. "
+        "Parts\nhave those waits where workers spend them: after what they last waited for.\n",
         c.stretch);
   }
   cost::TextTable table(style);

@@ -113,10 +113,22 @@ std::string text_of(const Calibration& found, const CalibrationPlan& plan, const
                   format_quantity(c.peak_flops_bf16, "FLOP/s"), format_quantity(c.peak_flops_fp32, "FLOP/s"),
                   format_quantity(c.peak_flops_fp64, "FLOP/s"));
   text += fmt::format("  gemm          {}\n", range(c.gemm_curve, "FLOP"));
+  text += fmt::format("  its gradients {}\n", range(c.weight_gradient_curve, "FLOP"));
   text += fmt::format("  attention     {}\n", range(c.attention_curve, "FLOP"));
   text += fmt::format("  memory        {} of {}\n", range(c.memory_curve, "B"),
                       format_quantity(c.memory_bandwidth, "B/s"));
-  text += fmt::format("  between ops   {}\n", format_seconds(c.launch_seconds));
+  text += fmt::format("  norms, rotary {}\n", range(c.row_curve, "B"));
+  text += fmt::format("  exponentials  {}\n", range(c.exponential_curve, "B"));
+  text += fmt::format("  between ops   {}; between steps {}\n", format_seconds(c.launch_seconds),
+                      format_seconds(c.step_overhead));
+  if (c.cores > 1) {
+    text += fmt::format("  busy cores    kernels take {:.1f} % longer with a worker on every core\n",
+                        100 * c.busy_slowdown);
+  }
+  if (c.core_switch_seconds > 0) {
+    text += fmt::format("  shared cores  {} of a core each time that a worker gives it to another\n",
+                        format_seconds(c.core_switch_seconds));
+  }
   for (const int ranks : plan.workers) text += all_reduce_line(c, ranks);
   text += "\nSteps of the runs that were timed, and what these figures say of them:\n";
   for (const CheckedRun& run : found.runs) {
@@ -141,7 +153,10 @@ Json json_of(const Calibration& found, const std::string& file) {
               {"peak_flops_fp32", c.peak_flops_fp32},
               {"peak_flops_fp64", c.peak_flops_fp64},
               {"memory_bandwidth", c.memory_bandwidth},
-              {"launch_seconds", c.launch_seconds}};
+              {"launch_seconds", c.launch_seconds},
+              {"step_overhead", c.step_overhead},
+              {"busy_slowdown", c.busy_slowdown},
+              {"core_switch_seconds", c.core_switch_seconds}};
   out["runs"] = Json::array();
   for (const CheckedRun& run : found.runs) {
     out["runs"].push_back(

@@ -18,6 +18,7 @@
 #include "comm/message_bench.hpp"
 #include "observe/progress.hpp"
 #include "resilience/signal_descriptor.hpp"
+#include "sim/shared_cores.hpp"
 
 namespace lockstep::cli {
 
@@ -84,9 +85,14 @@ class Pieces {
 };
 
 std::string what_of(const config::RunFile& run) {
-  return fmt::format("hidden {}, {} tokens, {} worker{}", run.model.hidden,
-                     run.train.sequence * run.parallel.micro_batch, run.parallel.world_size(),
-                     run.parallel.world_size() == 1 ? "" : "s");
+  const config::ParallelConfig& p = run.parallel;
+  std::string text =
+      fmt::format("hidden {}, {} tokens, {} worker{}", run.model.hidden, run.train.sequence * p.micro_batch,
+                  p.world_size(), p.world_size() == 1 ? "" : "s");
+  for (const auto& [axis, size] : {std::pair{"tp", p.tp}, std::pair{"dp", p.dp}}) {
+    if (size > 1) text += fmt::format(", {} {}", axis, size);
+  }
+  return text;
 }
 
 // FNV-1a, 64 bits (Fowler, Noll, Vo).
@@ -101,7 +107,8 @@ class Measurement {
  public:
   explicit Measurement(const CalibrationPlan& plan)
       : plan_(plan),
-        timing_(timing_plan(plan.dtype, plan.cores, plan.quick)),
+        timing_(
+            timing_plan(plan.dtype, plan.cores, plan.workers.empty() ? 0 : plan.workers.back(), plan.quick)),
         pieces_(static_cast<int64_t>(timing_.shapes.size() + 2 + plan.workers.size() * 3 + 1)) {}
 
   Calibration all() {
@@ -125,9 +132,9 @@ class Measurement {
   }
 
   void time_shape(const TimedShape& shape) {
-    pieces_.measure(
-        fmt::format("kernels: hidden {}, {} worker{}", shape.hidden, shape.tp, shape.tp == 1 ? "" : "s"),
-        [&] { runs_.push_back(time_once(shape, timing_)); });
+    pieces_.measure(fmt::format("kernels: hidden {}, {} worker{}", shape.hidden, shape.tp * shape.dp,
+                                shape.tp * shape.dp == 1 ? "" : "s"),
+                    [&] { runs_.push_back(time_once(shape, timing_)); });
   }
 
   // The peaks of the types whose curves are not measured.
@@ -181,31 +188,67 @@ class Measurement {
     return dtype == config::Dtype::fp32 ? &cluster.peak_flops_fp32 : &cluster.peak_flops_fp64;
   }
 
+  // A run in which workers wait for a core says nothing of a kernel.
+  bool has_cores(const TimedRun& run) const { return run.run.parallel.world_size() <= plan_.cores; }
+
+  KernelSamples samples(double busy) const {
+    KernelSamples all;
+    for (const TimedRun& run : runs_) {
+      if (!has_cores(run)) continue;
+      const double others = static_cast<double>(run.run.parallel.world_size() - 1);
+      all.add(run.kernels, 1 + busy * others / std::max(1, plan_.cores - 1));
+    }
+    return all;
+  }
+
   void set_kernels(config::ClusterConfig& c) const {
-    std::vector<cluster::KernelSample> gemm, attention, memory;
     std::vector<double> between_ops, between_steps;
     double peak = 0;
     for (const TimedRun& run : runs_) {
-      gemm.insert(gemm.end(), run.gemm.begin(), run.gemm.end());
-      attention.insert(attention.end(), run.attention.begin(), run.attention.end());
-      memory.insert(memory.end(), run.memory.begin(), run.memory.end());
       peak = std::max(peak, run.peak_flops);
       if (run.run.parallel.world_size() > 1) continue;
       between_ops.push_back(run.seconds_between_ops);
       between_steps.push_back(run.seconds_between_steps);
     }
+    c.busy_slowdown = busy_slowdown(runs_, plan_.cores);
+    const KernelSamples all = samples(c.busy_slowdown);
     // Some kernel may beat the square product that the peak is measured by.
-    peak = std::max({peak, cluster::fastest_rate(gemm), cluster::fastest_rate(attention)});
+    for (const auto* products : {&all.gemm, &all.weight_gradient, &all.attention}) {
+      peak = std::max(peak, cluster::fastest_rate(*products));
+    }
     *peak_in(c, plan_.dtype) = peak;
-    c.memory_bandwidth = cluster::fastest_rate(memory);
-    c.gemm_curve = cluster::fit_curve(gemm, peak);
-    c.attention_curve = cluster::fit_curve(attention, peak);
-    c.memory_curve = cluster::fit_curve(memory, c.memory_bandwidth);
+    c.memory_bandwidth = 0;
+    for (const auto* kernels : {&all.memory, &all.rows, &all.exponentials}) {
+      c.memory_bandwidth = std::max(c.memory_bandwidth, cluster::fastest_rate(*kernels));
+    }
+    c.gemm_curve = cluster::fit_curve(all.gemm, peak);
+    c.weight_gradient_curve = cluster::fit_curve(all.weight_gradient, peak);
+    c.attention_curve = cluster::fit_curve(all.attention, peak);
+    c.memory_curve = cluster::fit_curve(all.memory, c.memory_bandwidth);
+    c.row_curve = cluster::fit_curve(all.rows, c.memory_bandwidth);
+    c.exponential_curve = cluster::fit_curve(all.exponentials, c.memory_bandwidth);
     c.gemm_efficiency = c.gemm_curve.back().value;
     c.attention_efficiency = c.attention_curve.back().value;
     c.memory_efficiency = c.memory_curve.back().value;
     c.launch_seconds = cluster::median(between_ops);
-    c.storage_latency = cluster::median(between_steps);
+    c.step_overhead = cluster::median(between_steps);
+  }
+
+  // What the cores did in the step of workers that share them, beyond kernels and transfers, for each switch.
+  void set_switching(config::ClusterConfig& c) const {
+    const auto shared =
+        std::find_if(runs_.begin(), runs_.end(), [&](const TimedRun& run) { return !has_cores(run); });
+    if (shared == runs_.end()) return;
+    config::RunFile priced = shared->run;
+    priced.cluster = c;
+    const parallel::Layout layout(priced);
+    const std::vector<parallel::Program> programs = checked_programs(layout);
+    sim::StepOptions options = sim::step_options(priced.simulate);
+    options.jitter = false;
+    const sim::CoreWork work =
+        sim::core_work(layout, programs, sim::simulate_step(layout, programs, options));
+    const double beyond = shared->step_seconds * static_cast<double>(plan_.cores) - work.seconds;
+    c.core_switch_seconds = std::max(0.0, beyond / work.switches);
   }
 
   Calibration figures() const {
@@ -228,8 +271,9 @@ class Measurement {
     c.nvlink_latency = c.nic_latency = line.latency;
     c.nvlink_bandwidth = c.nic_bandwidth = 1 / line.seconds_per_byte;
     c.network_efficiency = 1;
+    set_switching(c);
     for (const TimedRun& run : runs_) {
-      found.kernels += run.gemm.size() + run.attention.size() + run.memory.size();
+      found.kernels += run.kernels.size();
       config::RunFile priced = run.run;
       priced.cluster = c;
       found.runs.push_back({what_of(run.run), run.step_seconds, predict_step(priced).seconds});

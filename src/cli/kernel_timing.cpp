@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "cli/step_assembly.hpp"
 #include "config/load.hpp"
 #include "config/value.hpp"
 #include "observe/run_folder.hpp"
+#include "observe/run_store.hpp"
 #include "observe/span.hpp"
 #include "parallel/program.hpp"
 
@@ -37,12 +39,13 @@ void write_text(const fs::path& folder) {
 config::RunFile run_of(const TimedShape& s, const TimingPlan& plan, const fs::path& text) {
   const std::string toml = fmt::format(
       "name = \"calibrate\"\n[model]\nlayers = 2\nhidden = {}\nffn = {}\nheads = {}\nkv_heads = {}\n"
-      "vocab = 256\n[cluster]\npreset = \"local\"\ngpus = {}\n[parallel]\ntp = {}\nmicro_batch = {}\n"
+      "vocab = 256\n[cluster]\npreset = \"local\"\ngpus = {}\n[parallel]\ntp = {}\ndp = {}\nmicro_batch = "
+      "{}\n"
       "[train]\nsequence = {}\nglobal_batch = {}\nsteps = {}\ndtype = \"{}\"\ntrace_first_step = {}\n"
       "trace_steps = {}\neval_sequences = 1\n[data]\ntext = {}\nheld_out = [\"held_out\"]\n",
-      s.hidden, s.ffn, s.heads, s.kv_heads, s.tp, s.tp, s.micro_batch, s.sequence,
-      s.micro_batch * s.micro_batches, warm_steps + plan.steps, config::to_string(plan.dtype), warm_steps + 1,
-      plan.steps, config::to_literal(config::Value(text.string())));
+      s.hidden, s.ffn, s.heads, s.kv_heads, s.tp * s.dp, s.tp, s.dp, s.micro_batch, s.sequence,
+      s.dp * s.micro_batch * s.micro_batches, warm_steps + 2 * plan.steps, config::to_string(plan.dtype),
+      warm_steps + 1, plan.steps, config::to_literal(config::Value(text.string())));
   const config::Examined examined = config::examine_run_text(toml, text / "calibrate.toml", {});
   if (!examined.problems.empty()) throw UsageError(config::to_string(examined.problems));
   return examined.run;
@@ -107,8 +110,7 @@ void time_gaps(const StepSpans& steps, TimedRun& timed) {
 
 // Every op by the middle of its times, and all of them longer by what the middle step's kernels took beyond
 // that: some calls in every step are late (pages, caches, other programs), and no op's middle has them.
-void add_samples(const std::map<std::string, std::vector<double>>& times,
-                 const std::vector<double>& step_kernels, TimedRun& timed) {
+void add_samples(const std::map<std::string, std::vector<double>>& times, TimedRun& timed) {
   double sum = 0;
   const auto kernels = kernels_of(timed.run);
   for (const auto& [name, kernel] : kernels) {
@@ -116,20 +118,18 @@ void add_samples(const std::map<std::string, std::vector<double>>& times,
     if (found == times.end()) throw RunError(fmt::format("the trace has no {}", name));
     sum += cluster::median(found->second) * kernel.count;
   }
-  const double late = cluster::median(step_kernels) / sum;
+  const double late = timed.kernel_seconds / sum;
   for (const auto& [name, kernel] : kernels) {
     const bool memory = kernel.op.kind == model::OpKind::memory;
     const double size = memory ? static_cast<double>(kernel.op.bytes) : kernel.op.flops;
-    const cluster::KernelSample sample{size, cluster::median(times.at(name)) * late, kernel.count};
-    std::vector<cluster::KernelSample>& products =
-        kernel.op.kind == model::OpKind::gemm ? timed.gemm : timed.attention;
-    (memory ? timed.memory : products).push_back(sample);
+    timed.kernels.of(kernel.op).push_back({size, cluster::median(times.at(name)) * late, kernel.count});
   }
 }
 
 void read_traces(const observe::RunFolder& folder, TimedRun& timed) {
   std::map<std::string, std::vector<double>> times;  // seconds, by op
   std::vector<double> step_kernels;                  // seconds, of each rank's step
+  StepSpans lone;
   for (int64_t rank = 0; rank < timed.run.parallel.world_size(); ++rank) {
     const observe::SpanFile file = observe::load_spans(folder.trace() / fmt::format("rank-{}.spans", rank));
     const StepSpans steps = steps_of(file);
@@ -142,18 +142,75 @@ void read_traces(const observe::RunFolder& folder, TimedRun& timed) {
       }
       step_kernels.push_back(sum);
     }
-    if (timed.run.parallel.world_size() == 1) time_gaps(steps, timed);
+    if (rank > 0) continue;
+    lone = steps;
   }
-  add_samples(times, step_kernels, timed);
+  timed.kernel_seconds = cluster::median(step_kernels);
+  if (timed.run.parallel.world_size() == 1) time_gaps(lone, timed);
+  add_samples(times, timed);
 }
 
 }  // namespace
 
-TimingPlan timing_plan(config::Dtype dtype, int cores, bool quick) {
+std::vector<cluster::KernelSample>& KernelSamples::of(const model::Op& op) {
+  if (op.kind == model::OpKind::attention) return attention;
+  if (op.kind == model::OpKind::gemm) {
+    return op.work == model::Work::weight_gradient ? weight_gradient : gemm;
+  }
+  if (op.work == model::Work::rows) return rows;
+  return op.work == model::Work::exponentials ? exponentials : memory;
+}
+
+void KernelSamples::add(const KernelSamples& more, double slowdown) {
+  const auto append = [&](auto& to, const auto& from) {
+    for (const cluster::KernelSample& sample : from) {
+      to.push_back({sample.size, sample.seconds / slowdown, sample.count});
+    }
+  };
+  append(gemm, more.gemm);
+  append(weight_gradient, more.weight_gradient);
+  append(attention, more.attention);
+  append(memory, more.memory);
+  append(rows, more.rows);
+  append(exponentials, more.exponentials);
+}
+
+size_t KernelSamples::size() const {
+  return gemm.size() + weight_gradient.size() + attention.size() + memory.size() + rows.size() +
+         exponentials.size();
+}
+
+double busy_slowdown(const std::vector<TimedRun>& runs, int cores) {
+  std::vector<double> alone, all_busy;
+  TimedShape shape;
+  for (const TimedRun& run : runs) {
+    if (cores < 2 || run.shape.tp > 1 || run.shape.dp != cores) continue;
+    shape = run.shape;
+    all_busy.push_back(run.kernel_seconds);
+  }
+  if (all_busy.empty()) return 0;
+  shape.dp = 1;
+  for (const TimedRun& run : runs) {
+    if (run.shape == shape) alone.push_back(run.kernel_seconds);
+  }
+  return std::max(0.0, cluster::median(all_busy) / cluster::median(alone) - 1);
+}
+
+TimingPlan timing_plan(config::Dtype dtype, int cores, int most_workers, bool quick) {
   TimingPlan plan;
   plan.dtype = dtype;
   plan.shapes.push_back({});
-  if (cores > 1) plan.shapes.push_back({.tp = 2});
+  if (cores > 1) {
+    for (int round = 0; round < (quick ? 1 : 2); ++round) {  // in turn: a machine's speed drifts
+      plan.shapes.push_back({.dp = cores});
+      plan.shapes.push_back({});
+    }
+    plan.shapes.push_back({.tp = 2});
+  }
+  if (most_workers > cores) {
+    const int64_t tp = most_workers % 2 == 0 ? 2 : 1;
+    plan.shapes.push_back({.tp = tp, .dp = most_workers / tp});
+  }
   if (quick) {
     plan.steps = 4;
     return plan;
@@ -177,10 +234,14 @@ TimedRunEnd time_run(const TimedShape& shape, const TimingPlan& plan, const fs::
   write_text(scratch / "text");
   TimedRunEnd out;
   TimedRun& timed = out.timed;
+  timed.shape = shape;
   timed.run = run_of(shape, plan, scratch / "text");
   fs::remove_all(scratch / "run");
   const observe::RunFolder folder =
       observe::RunFolder::create_at(scratch / "run", config::to_toml(timed.run));
+  // As `lockstep train` does: keeping the steps is part of what a step costs.
+  observe::RunStore store = observe::RunStore::create(folder.database());
+  StepAssembly assembly(static_cast<size_t>(timed.run.parallel.world_size()));
   std::vector<double> seconds;
   resilience::LaunchPlan launch_plan;
   launch_plan.worker = worker;
@@ -191,8 +252,13 @@ TimedRunEnd time_run(const TimedShape& shape, const TimingPlan& plan, const fs::
     if (const auto* peak = std::get_if<observe::MatrixPeak>(&message)) {
       timed.peak_flops = peak->flops / peak->cores;
     } else if (const auto* step = std::get_if<observe::StepRecord>(&message)) {
-      if (step->step > warm_steps) seconds.push_back(step->seconds);
+      // The first one that is not traced still has the last trace's record to write.
+      if (step->step > warm_steps + plan.steps + 1) seconds.push_back(step->seconds);
+      assembly.add(*step);
+    } else if (const auto* waits = std::get_if<observe::WaitMessage>(&message)) {
+      assembly.add(*waits);
     }
+    while (const auto step = assembly.next()) store.append_step(step->record, step->ranks);
   };
   out.end = resilience::launch(launch_plan, listener);
   if (out.end.kind == resilience::LaunchEnd::Kind::failed) {

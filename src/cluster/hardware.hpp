@@ -20,6 +20,11 @@
 
 namespace lockstep::cluster {
 
+// Kernels whose curves may differ (config::ClusterConfig): those without one of their own have gemm_curve's
+// or memory_curve's.
+enum class Product : uint8_t { usual, weight_gradient };
+enum class MemoryWork : uint8_t { usual, rows, exponentials };
+
 class Hardware {
  public:
   // `cluster` has passed config's rules: rates and efficiencies are positive.
@@ -31,7 +36,8 @@ class Hardware {
   // cut into the number of slices that is fastest. A cluster with a gemm_curve and multiprocessors = 0 was
   // measured whole (a CPU's, by `calibrate`): there the curve at 2 m n k stands alone, without losses of
   // tiles or depth, which it contains.
-  double product_seconds(double bytes, int64_t m, int64_t n, int64_t k) const;
+  double product_seconds(double bytes, int64_t m, int64_t n, int64_t k,
+                         Product product = Product::usual) const;
 
   // Fused attention, forward or backward: `flops` are those that a causal mask leaves (model::Op counts half
   // of the square), so nothing is halved here. What is lost to blocks on the diagonal, to waves and to the
@@ -39,13 +45,14 @@ class Hardware {
   double attention_seconds(double flops, double bytes) const;
 
   // Bound by memory traffic alone.
-  double memory_seconds(double bytes) const;
+  double memory_seconds(double bytes, MemoryWork work = MemoryWork::usual) const;
 
  private:
-  double split_product_seconds(double bytes, int64_t m, int64_t n, int64_t k, int64_t slices) const;
+  double split_product_seconds(const KernelCurve& curve, double bytes, int64_t m, int64_t n, int64_t k,
+                               int64_t slices) const;
 
   double peak_;
-  KernelCurve products_, attention_, memory_;
+  KernelCurve products_, weight_gradients_, attention_, memory_, rows_, exponentials_;
   double launch_;
   int64_t multiprocessors_;
   bool products_measured_whole_;

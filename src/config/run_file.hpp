@@ -91,8 +91,13 @@ struct ClusterConfig {
   int64_t multiprocessors = 0;      // over which a product's tiles are dealt in waves; 0: no waves
   // Shares of the peak by FLOPs, or of the memory bandwidth by bytes, in place of the constants above.
   Curve gemm_curve, attention_curve, memory_curve;
+  // Of kernels whose speed differs; empty: gemm_curve, memory_curve, memory_curve.
+  Curve weight_gradient_curve, row_curve, exponential_curve;
   double communication_slowdown = 0;  // kernels take 1 + this while the GPU's communication goes on beside
   int64_t cores = 0;                  // that a node's worker processes share; 0: each GPU is a device
+  double busy_slowdown = 0;           // kernels take 1 + this where every core of a node has a worker
+  double core_switch_seconds = 0;     // of a core, when a worker that waits gives it to another
+  double step_overhead = 0;           // seconds of a worker between two steps
   double nvlink_bandwidth = 0;        // inside a node, per GPU and direction
   double nvlink_latency = 0;          // per ring step or message
   double nic_bandwidth = 0;           // outside a node, per GPU and direction

@@ -122,6 +122,15 @@ std::vector<Key> cluster_keys() {
           "Share of the memory bandwidth that a memory-bound kernel reaches, by its bytes; empty: "
           "memory_efficiency for all.",
           optional, by_size("bytes")),
+      KEY(cluster, weight_gradient_curve,
+          "As gemm_curve, of products that are added to a weight's gradient; empty: gemm_curve.", optional,
+          by_size("flops")),
+      KEY(cluster, row_curve, "As memory_curve, of norms and rotary positions; empty: memory_curve.",
+          optional, by_size("bytes")),
+      KEY(cluster, exponential_curve,
+          "As memory_curve, of kernels with an exponential for each element (SwiGLU, loss); empty: "
+          "memory_curve.",
+          optional, by_size("bytes")),
       KEY(cluster, communication_slowdown,
           "How much longer, as a share, kernels take while the GPU communicates beside them.", optional,
           {.low = 0, .high = 10}),
@@ -129,6 +138,14 @@ std::vector<Key> cluster_keys() {
           "Processor cores that the GPUs of a node share when they are worker processes; 0: each GPU is a "
           "device.",
           optional, {.low = 0, .high = 1 << 16}),
+      KEY(cluster, busy_slowdown,
+          "How much longer, as a share, kernels take where every core of a node has a worker than where one "
+          "has.",
+          optional, {.low = 0, .high = 10}),
+      KEY(cluster, core_switch_seconds,
+          "What it costs a core, in seconds, when a worker that waits gives it to another.", optional,
+          seconds),
+      KEY(cluster, step_overhead, "What a worker does between two steps, seconds.", optional, seconds),
       KEY(cluster, nvlink_bandwidth, "Bandwidth inside a node, per GPU and direction, bytes/s.", or_preset,
           rate),
       KEY(cluster, nvlink_latency, "Latency of a message inside a node, seconds.", or_preset, seconds),

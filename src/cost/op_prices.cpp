@@ -5,23 +5,51 @@
 
 namespace lockstep::cost {
 
+namespace {
+
+// Grows from nothing for one worker on a node to busy_slowdown with one on every core.
+double slowdown_of(const config::RunFile& run) {
+  const config::ClusterConfig& cluster = run.cluster;
+  if (cluster.cores < 2) return 1;
+  const int64_t workers = std::min({run.parallel.world_size(), cluster.gpus_per_node, cluster.cores});
+  const double others = static_cast<double>(workers - 1);
+  return 1 + cluster.busy_slowdown * others / static_cast<double>(cluster.cores - 1);
+}
+
+cluster::Product product_of(model::Work work) {
+  return work == model::Work::weight_gradient ? cluster::Product::weight_gradient : cluster::Product::usual;
+}
+
+cluster::MemoryWork memory_work_of(model::Work work) {
+  if (work == model::Work::rows) return cluster::MemoryWork::rows;
+  return work == model::Work::exponentials ? cluster::MemoryWork::exponentials : cluster::MemoryWork::usual;
+}
+
+}  // namespace
+
 OpPrices::OpPrices(const config::RunFile& run)
     : hardware_(run.cluster, run.train.dtype),
       read_latency_(run.cluster.storage_latency),
       read_seconds_per_byte_(1 / run.cluster.storage_bandwidth),
-      reads_ahead_(run.data.prefetch) {}
+      reads_ahead_(run.data.prefetch),
+      step_overhead_(run.cluster.step_overhead),
+      slowdown_(slowdown_of(run)) {}
 
 double OpPrices::kernel_seconds(const model::Op& op) const {
+  if (op.kind != model::OpKind::host) return compute_seconds(op) * slowdown_;
+  return hardware_.memory_seconds(static_cast<double>(op.bytes)) + (reads_ahead_ ? 0 : read_seconds(op)) +
+         step_overhead_;
+}
+
+double OpPrices::compute_seconds(const model::Op& op) const {
   const double bytes = static_cast<double>(op.bytes);
   switch (op.kind) {
     case model::OpKind::gemm:
-      return hardware_.product_seconds(bytes, op.m, op.n, op.k);
+      return hardware_.product_seconds(bytes, op.m, op.n, op.k, product_of(op.work));
     case model::OpKind::attention:
       return hardware_.attention_seconds(op.flops, bytes);
     case model::OpKind::memory:
-      return hardware_.memory_seconds(bytes);
-    case model::OpKind::host:
-      return hardware_.memory_seconds(bytes) + (reads_ahead_ ? 0 : read_seconds(op));
+      return hardware_.memory_seconds(bytes, memory_work_of(op.work));
     default:
       throw std::invalid_argument("communication is priced by its path, not as a kernel");
   }

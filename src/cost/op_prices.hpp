@@ -19,16 +19,24 @@ class OpPrices {
   const cluster::Hardware& hardware() const { return hardware_; }
 
   // Seconds of an op on the compute or host stream. A host op copies its batch; without data.prefetch it
-  // reads it first. Throws invalid_argument for communication.
+  // reads it first. Throws invalid_argument for communication. Where workers share a node's cores, kernels
+  // are longer by what the workers beside cost them (cluster.busy_slowdown; in proportion where not every
+  // core has one), and a host op has what a worker does between two steps (cluster.step_overhead).
   double kernel_seconds(const model::Op& op) const;
   // To read a host op's batch from the cluster's storage.
   double read_seconds(const model::Op& op) const;
   bool reads_ahead() const { return reads_ahead_; }
 
+  double step_overhead() const { return step_overhead_; }
+
  private:
+  double compute_seconds(const model::Op& op) const;
+
   cluster::Hardware hardware_;
   double read_latency_ = 0, read_seconds_per_byte_ = 0;
   bool reads_ahead_ = true;
+  double step_overhead_;
+  double slowdown_;  // of kernels, by the workers beside
 };
 
 // Seconds that a step waits for its batch before it begins, with data.prefetch; else 0. A rank reads its next

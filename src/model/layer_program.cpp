@@ -11,9 +11,15 @@ class Builder {
  public:
   explicit Builder(const ShardShape& shape) : s_(shape) {}
 
-  void memory(const char* name, int64_t elements, int64_t extra_bytes = 0) {
+  void memory(const char* name, int64_t elements, int64_t extra_bytes = 0, Work work = Work::usual) {
     ops_.push_back({name, OpKind::memory, Axis::none, Stream::compute,
-                    elements * s_.element_bytes + extra_bytes, 0, 0, 0, 0});
+                    elements * s_.element_bytes + extra_bytes, 0, 0, 0, 0, work});
+  }
+  void rows(const char* name, int64_t elements, int64_t extra_bytes = 0) {
+    memory(name, elements, extra_bytes, Work::rows);
+  }
+  void exponentials(const char* name, int64_t elements, int64_t extra_bytes = 0) {
+    memory(name, elements, extra_bytes, Work::exponentials);
   }
   // [m, k] x [k, n]: reads both, writes the result.
   void gemm(const char* name, int64_t m, int64_t n, int64_t k) {
@@ -25,6 +31,7 @@ class Builder {
     const int64_t bytes =
         (tokens * rows + tokens * cols) * s_.element_bytes + 2 * rows * cols * s_.gradient_bytes;
     ops_.push_back(product(name, rows, cols, tokens, bytes));
+    ops_.back().work = Work::weight_gradient;
   }
   // `products`: matrix products over the [S, S] scores; causal, so half of the square counts.
   void attention(const char* name, int products, int64_t elements, int64_t extra_bytes) {
@@ -71,8 +78,7 @@ class Builder {
 int64_t norm_elements(const ShardShape& s) { return 2 * s.tokens_sharded * s.hidden + s.hidden; }
 // `residual`: a gradient is added that goes around the norm. The weight's gradient is added to.
 void norm_backward(Builder& b, const ShardShape& s, const char* name, bool residual) {
-  b.memory(name, (residual ? 4 : 3) * s.tokens_sharded * s.hidden + s.hidden,
-           2 * s.hidden * s.gradient_bytes);
+  b.rows(name, (residual ? 4 : 3) * s.tokens_sharded * s.hidden + s.hidden, 2 * s.hidden * s.gradient_bytes);
 }
 // Elements of the embedding's rows that a rank looks up: a token's row is on one rank of tp.
 int64_t embedding_rows(const ShardShape& s) { return s.tokens * s.hidden / s.tp; }
@@ -105,16 +111,16 @@ void attention_backward(Builder& b, const ShardShape& s) {
   b.attention("attention_backward", 5, 4 * s.tokens * head_output(s) + all_keys(s),
               all_keys(s) * key_gradient_bytes + attention_statistics(s));
 }
-void attention_norm(Builder& b, const ShardShape& s) { b.memory("attention_norm", norm_elements(s)); }
-void ffn_norm(Builder& b, const ShardShape& s) { b.memory("ffn_norm", norm_elements(s)); }
-void swiglu(Builder& b, const ShardShape& s) { b.memory("swiglu", 3 * s.tokens * s.ffn); }
+void attention_norm(Builder& b, const ShardShape& s) { b.rows("attention_norm", norm_elements(s)); }
+void ffn_norm(Builder& b, const ShardShape& s) { b.rows("ffn_norm", norm_elements(s)); }
+void swiglu(Builder& b, const ShardShape& s) { b.exponentials("swiglu", 3 * s.tokens * s.ffn); }
 
 // Everything before the down product.
 void forward_to_down(Builder& b, const ShardShape& s) {
   attention_norm(b, s);
   b.gather();
   b.gemm("qkv_gemm", s.tokens, s.qkv_width(), s.hidden);
-  b.memory("rope", rope_elements(s));
+  b.rows("rope", rope_elements(s));
   gather_keys(b, s);
   attention_forward(b, s);
   b.gemm("attention_out_gemm", s.tokens, s.hidden, head_output(s));
@@ -168,7 +174,7 @@ std::vector<Op> LayerProgram::layer_backward_input(const Recompute& r) const {
   b.gather();  // gradient of the layer's output
   b.gemm("down_gemm_dgrad", s.tokens, s.ffn, s.hidden);
   if (r.swiglu && !r.full) swiglu(b, s);
-  b.memory("swiglu_backward", 5 * s.tokens * s.ffn);
+  b.exponentials("swiglu_backward", 5 * s.tokens * s.ffn);
   b.gemm("gate_up_gemm_dgrad", s.tokens, s.hidden, 2 * s.ffn);
   b.reduce();
   norm_backward(b, s, "ffn_norm_backward", true);
@@ -178,7 +184,7 @@ std::vector<Op> LayerProgram::layer_backward_input(const Recompute& r) const {
   if (r.attention && !r.full) attention_forward(b, s);
   attention_backward(b, s);
   scatter_key_gradients(b, s);
-  b.memory("rope_backward", rope_elements(s));
+  b.rows("rope_backward", rope_elements(s));
   b.gemm("qkv_gemm_dgrad", s.tokens, s.hidden, s.qkv_width());
   b.reduce();
   norm_backward(b, s, "attention_norm_backward", true);
@@ -217,13 +223,13 @@ std::vector<Op> LayerProgram::embedding_backward() const {
 std::vector<Op> LayerProgram::head_forward() const {
   const ShardShape& s = shape;
   Builder b(s);
-  b.memory("final_norm", norm_elements(s));
+  b.rows("final_norm", norm_elements(s));
   b.gather();
   b.gemm("head_gemm", s.tokens, s.vocab, s.hidden);
   // The vocabulary is cut over tp: the softmax needs the row maximum, then the sum and the target's logit.
   b.memory("loss_max", s.tokens * s.vocab, s.tokens * s.statistic_bytes);
   b.tp_collective("tp_all_reduce", OpKind::all_reduce, s.tokens * s.statistic_bytes);
-  b.memory("loss_sum", s.tokens * s.vocab, s.tokens * (int64_t{8} + 3 * s.statistic_bytes));
+  b.exponentials("loss_sum", s.tokens * s.vocab, s.tokens * (int64_t{8} + 3 * s.statistic_bytes));
   b.tp_collective("tp_all_reduce", OpKind::all_reduce, 2 * s.tokens * s.statistic_bytes);
   return b.take();
 }
@@ -231,7 +237,7 @@ std::vector<Op> LayerProgram::head_forward() const {
 std::vector<Op> LayerProgram::head_backward_input() const {
   const ShardShape& s = shape;
   Builder b(s);
-  b.memory("loss_backward", 2 * s.tokens * s.vocab, s.tokens * (int64_t{8} + s.statistic_bytes));
+  b.exponentials("loss_backward", 2 * s.tokens * s.vocab, s.tokens * (int64_t{8} + s.statistic_bytes));
   b.gemm("head_gemm_dgrad", s.tokens, s.hidden, s.vocab);
   b.reduce();
   norm_backward(b, s, "final_norm_backward", false);

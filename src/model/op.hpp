@@ -34,6 +34,14 @@ enum class Axis : uint8_t {
   dp_cp,    // all ranks that hold the same parameters: gradients are summed, and state sharded, over them
 };
 
+// What sets kernels of one kind apart in speed where their FLOPs or bytes are alike.
+enum class Work : uint8_t {
+  usual,            // memory: moves or adds elements
+  rows,             // memory: sums along rows or turns pairs in them: norms, rotary positions
+  exponentials,     // memory: an exponential for each element: activation function, loss
+  weight_gradient,  // gemm: the result is added to what is accumulated
+};
+
 constexpr bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;
 }
@@ -48,6 +56,7 @@ struct Op {
   int64_t bytes = 0;
   double flops = 0;             // causal attention counts half of the full square
   int64_t m = 0, n = 0, k = 0;  // of a matrix product [m, k] x [k, n]
+  Work work = Work::usual;      // of a kernel
 
   bool operator==(const Op&) const = default;
 };

@@ -3,32 +3,25 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/op_prices.hpp"
 #include "cost/transfer_prices.hpp"
 
 namespace lockstep::sim {
 
 namespace {
 
-// Seconds that a worker keeps a core when it waits for others that need it: of the number of workers measured
-// that is nearest to `ranks`, the smallest size.
-double switch_seconds(const config::ClusterConfig& cluster, int64_t ranks) {
-  const config::TimedTransfer* nearest = nullptr;
-  for (const config::TimedTransfer& time : cluster.all_gather_times) {  // ascending ranks, then sizes
-    if (time.ranks <= cluster.cores) continue;
-    const auto distance = [&](const config::TimedTransfer& t) { return std::abs(t.ranks - ranks); };
-    if (nearest == nullptr || distance(time) < distance(*nearest)) nearest = &time;
-  }
-  if (nearest == nullptr) return 0;
-  return nearest->seconds * static_cast<double>(cluster.cores) / static_cast<double>(nearest->ranks);
-}
+// What collectives and sends keep a core busy with, of a rank.
+struct TransferWork {
+  double seconds = 0;
+  double number = 0;
+};
 
-// Seconds by rank that collectives and sends keep a core busy.
-std::vector<double> transfer_work(const parallel::Layout& layout,
-                                  const std::vector<parallel::Program>& programs, double switching) {
+std::vector<TransferWork> transfer_work(const parallel::Layout& layout,
+                                        const std::vector<parallel::Program>& programs) {
   const parallel::Mesh& mesh = layout.mesh();
   const double cores = static_cast<double>(layout.run().cluster.cores);
   cost::TransferPrices prices(layout.run(), mesh);
-  std::vector<double> work(static_cast<size_t>(mesh.size()));
+  std::vector<TransferWork> work(static_cast<size_t>(mesh.size()));
   for (const parallel::Program& program : programs) {
     for (const parallel::Action& action : program.actions) {
       for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
@@ -41,7 +34,10 @@ std::vector<double> transfer_work(const parallel::Layout& layout,
         for (int rank = 0; rank < mesh.size(); ++rank) {
           if (mesh.coordinates(rank).pp != program.stage) continue;
           const double one = seconds[static_cast<size_t>(rank)];
-          if (one > 0) work[static_cast<size_t>(rank)] += one * had_a_core + switching;
+          if (!(one > 0)) continue;
+          TransferWork& of_rank = work[static_cast<size_t>(rank)];
+          of_rank.seconds += one * had_a_core;
+          of_rank.number += 1;
         }
       }
     }
@@ -49,15 +45,82 @@ std::vector<double> transfer_work(const parallel::Layout& layout,
   return work;
 }
 
-// What the ranks of the busiest node keep its cores busy with. Waiting for a batch keeps none busy.
-double busiest_node(const config::ClusterConfig& cluster, const StepResult& step,
-                    const std::vector<double>& transfers) {
-  std::vector<double> nodes;
-  for (size_t rank = 0; rank < step.kernel_seconds.size(); ++rank) {
-    if (rank / static_cast<size_t>(cluster.gpus_per_node) == nodes.size()) nodes.push_back(0);
-    nodes.back() += step.kernel_seconds[rank] + step.pause_seconds[rank] + transfers[rank];
+// Where a worker waits before it computes; none: nowhere yet.
+double CoreWaits::*wait_of(const model::Op& op) {
+  if (op.kind == model::OpKind::receive) return &CoreWaits::pp;
+  if (!model::is_collective(op.kind)) return nullptr;
+  switch (op.axis) {
+    case model::Axis::tp:
+    case model::Axis::tp_kv:
+      return &CoreWaits::tp;
+    case model::Axis::cp:
+      return &CoreWaits::cp;
+    case model::Axis::pp:
+    case model::Axis::pp_ends:
+      return &CoreWaits::pp;
+    default:
+      return &CoreWaits::dp;
   }
-  return *std::max_element(nodes.begin(), nodes.end());
+}
+
+// Before another worker may interrupt one that computes. Linux 6.6 and later: 0.7 ms x (1 + log2 of up to 8
+// cores), looked at every 1 to 4 ms.
+constexpr double time_slice = 3e-3;
+
+// Kernels between two waits of one stage's program, one after another. The first ones of a step follow the
+// last wait of the step before.
+class Bursts {
+ public:
+  void kernel(double seconds) { burst_ += seconds; }
+  void wait(double CoreWaits::*where) {
+    end_burst();
+    where_ = where;
+  }
+  // Shares of all kernels' seconds; empty where there are none.
+  CoreWaits take() {
+    end_burst();
+    if (where_ == nullptr) where_ = &CoreWaits::kernels;
+    found_.*where_ += before_any_wait_;
+    return found_;
+  }
+
+ private:
+  void end_burst() {
+    const double waits = std::min(burst_, time_slice);
+    (where_ == nullptr ? before_any_wait_ : found_.*where_) += waits;
+    found_.kernels += burst_ - waits;
+    burst_ = 0;
+  }
+
+  double CoreWaits::*where_ = nullptr;
+  double burst_ = 0, before_any_wait_ = 0;
+  CoreWaits found_;
+};
+
+CoreWaits core_waits(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                     double stretch) {
+  const cost::OpPrices prices(layout.run());
+  CoreWaits sum;
+  for (const parallel::Program& program : programs) {
+    Bursts bursts;
+    for (const parallel::Action& action : program.actions) {
+      for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
+        if (op.kind == model::OpKind::host) continue;
+        if (cost::is_kernel(op.kind)) {
+          bursts.kernel(prices.kernel_seconds(op));
+        } else if (double CoreWaits::*const where = wait_of(op)) {
+          bursts.wait(where);
+        }
+      }
+    }
+    const CoreWaits of_stage = bursts.take();
+    const double longer = (stretch - 1) / layout.stages();
+    for (double CoreWaits::*const part :
+         {&CoreWaits::tp, &CoreWaits::cp, &CoreWaits::pp, &CoreWaits::dp, &CoreWaits::kernels}) {
+      sum.*part += of_stage.*part * longer;
+    }
+  }
+  return sum;
 }
 
 StepOptions stretched(const parallel::Layout& layout, StepOptions options, double stretch) {
@@ -88,15 +151,33 @@ double smallest_stretch(double wanted, double at_one, double longest_kernels, Se
 
 }  // namespace
 
+// Waiting for a batch keeps no core busy; what a worker does between two steps does.
+CoreWork core_work(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                   const StepResult& step) {
+  const config::ClusterConfig& cluster = layout.run().cluster;
+  const std::vector<TransferWork> transfers = transfer_work(layout, programs);
+  const double overhead = std::min(step.split.data, cluster.step_overhead);
+  CoreWork busiest, node;
+  for (size_t rank = 0; rank < step.kernel_seconds.size(); ++rank) {
+    if (rank % static_cast<size_t>(cluster.gpus_per_node) == 0) node = {};
+    node.seconds += step.kernel_seconds[rank] + step.pause_seconds[rank] + overhead + transfers[rank].seconds;
+    node.switches += transfers[rank].number;
+    const double cost = cluster.core_switch_seconds;
+    const bool more = node.seconds + cost * node.switches > busiest.seconds + cost * busiest.switches;
+    if (more) busiest = node;
+  }
+  return busiest;
+}
+
 SharedStep simulate_shared_step(const parallel::Layout& layout,
                                 const std::vector<parallel::Program>& programs, const StepOptions& options) {
   const config::ClusterConfig& cluster = layout.run().cluster;
   SharedStep shared{simulate_step(layout, programs, options)};
   const int64_t ranks_of_node = std::min<int64_t>(cluster.gpus_per_node, layout.mesh().size());
   if (cluster.cores == 0 || ranks_of_node <= cluster.cores) return shared;
-  const std::vector<double> transfers =
-      transfer_work(layout, programs, switch_seconds(cluster, ranks_of_node));
-  const double wanted = busiest_node(cluster, shared.step, transfers) / static_cast<double>(cluster.cores);
+  const CoreWork work = core_work(layout, programs, shared.step);
+  const double wanted =
+      (work.seconds + work.switches * cluster.core_switch_seconds) / static_cast<double>(cluster.cores);
   if (wanted <= shared.step.seconds) return shared;
 
   double wall = shared.step.wall_seconds;
@@ -112,6 +193,7 @@ SharedStep simulate_shared_step(const parallel::Layout& layout,
   shared.stretch = smallest_stretch(wanted, shared.step.seconds, longest, seconds);
   shared.step = simulate_step(layout, programs, stretched(layout, options, shared.stretch));
   shared.step.wall_seconds += wall;
+  shared.core_waits = core_waits(layout, programs, shared.stretch);
   return shared;
 }
 

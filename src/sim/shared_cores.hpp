@@ -10,13 +10,15 @@
 // kernels (their seconds at f = 1, without waiting for the batch) and its host's pauses, with its
 // collectives, and with the messages that it sends. A collective's time is not stretched: measured between N
 // workers on C cores it contains its share already, and of that time each worker can have had a core for
-// min(1, C / N) only. Whoever waits in a collective or sends a message gives its core to another worker: each
-// time this takes a core as long as the smallest all-gather between more than C workers that was measured
-// takes one of each (nothing without one).
+// min(1, C / N) only. Whoever waits in a collective or sends a message gives its core to another worker,
+// which costs the core cluster.core_switch_seconds each time, the caches that the other finds cold included.
 //
-// What this leaves out: that kernels find colder caches after another worker, and that an operating system
-// stretches unevenly (a rank that computes while the others wait is not stretched at all). The step's seconds
-// are those of C busy cores; where they are booked, compute or waiting, is not what a trace shows.
+// What this leaves out: that an operating system stretches unevenly (a rank that computes while the others
+// wait is not stretched at all).
+//
+// What a step's split says of stretched kernels is not what a trace shows. A worker that has waited waits on
+// for a core, and then computes at full speed until it waits again; only a stretch of kernels longer than the
+// system's time slice is interrupted itself. SharedStep::core_waits says where the wait for a core is spent.
 #pragma once
 
 #include <vector>
@@ -25,10 +27,27 @@
 
 namespace lockstep::sim {
 
+// Seconds of a step that stretched kernels take beyond f = 1, mean over ranks, by where a worker spends them:
+// in the wait before them (for tp, cp, messages and stages, dp), or in kernels, interrupted.
+struct CoreWaits {
+  double tp = 0, cp = 0, pp = 0, dp = 0, kernels = 0;
+};
+
 struct SharedStep {
   StepResult step;
   double stretch = 1;  // f; 1 where nothing is shared
+  CoreWaits core_waits = {};
 };
+
+// What the ranks of a step keep cores busy with beside each other: on the busiest node, without what
+// switching costs, and how many times a core is given to another there.
+struct CoreWork {
+  double seconds = 0;
+  double switches = 0;
+};
+// `step`: simulate_step's result for the programs.
+CoreWork core_work(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                   const StepResult& step);
 
 // simulate_step with what sharing cores adds, by the run's cluster.cores (0: exactly simulate_step).
 // `wall_seconds` counts all tries.

@@ -38,6 +38,24 @@ TEST(Hardware, ARooflineHasTwoSides) {
   EXPECT_NEAR(h.memory_seconds(3e12), 3 + 2e-6, 1e-12);
 }
 
+TEST(Hardware, KernelsWithoutACurveOfTheirOwnTakeTheGeneralOne) {
+  config::ClusterConfig c = round_numbers();
+  c.gemm_curve = {{1, 0.4}};
+  c.memory_curve = {{1, 0.1}};
+  const Hardware general = bf16(c);
+  c.weight_gradient_curve = {{1, 0.2}};
+  c.row_curve = {{1, 0.05}};
+  const Hardware own = bf16(c);
+  EXPECT_EQ(general.memory_seconds(1e9, MemoryWork::rows), general.memory_seconds(1e9));
+  EXPECT_EQ(general.product_seconds(1, 512, 512, 512, Product::weight_gradient),
+            general.product_seconds(1, 512, 512, 512));
+  EXPECT_EQ(own.memory_seconds(1e9, MemoryWork::exponentials), general.memory_seconds(1e9));
+  EXPECT_NEAR(own.memory_seconds(1e9, MemoryWork::rows) - 2e-6, 1e9 / (0.05 * 2e12), 1e-12);
+  EXPECT_NEAR((own.product_seconds(1, 512, 512, 512, Product::weight_gradient) - 2e-6) /
+                  (own.product_seconds(1, 512, 512, 512) - 2e-6),
+              2, 1e-9);
+}
+
 TEST(Hardware, PeakFollowsTheDtype) {
   EXPECT_EQ(Hardware(round_numbers(), config::Dtype::bf16).peak_flops(), 1000e12);
   EXPECT_EQ(Hardware(round_numbers(), config::Dtype::fp32).peak_flops(), 100e12);

@@ -31,7 +31,9 @@ double drawn_positive() { return drawn_share() * std::pow(10.0, static_cast<doub
 
 // Ascending in what names them, as their rules want it.
 void draw_records(RunFile& run) {
-  for (Curve* curve : {&run.cluster.gemm_curve, &run.cluster.attention_curve, &run.cluster.memory_curve}) {
+  ClusterConfig& c = run.cluster;
+  for (Curve* curve : {&c.gemm_curve, &c.attention_curve, &c.memory_curve, &c.weight_gradient_curve,
+                       &c.row_curve, &c.exponential_curve}) {
     for (int64_t i = drawn(0, 3); i > 0; --i) {
       const double last = curve->empty() ? 0 : curve->back().at;
       curve->push_back({1.5 * last + drawn_positive(), std::max(drawn_share(), 1e-6)});

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string_view>
+
 #include "model/layer_program.hpp"
 #include "parallel/sample_run.hpp"
 
@@ -49,6 +52,78 @@ TEST(OpPrices, ABatchThatIsReadAheadIsWaitedForBeyondTheStep) {
   EXPECT_EQ(wait(2 * read), 0);
   run.data.prefetch = false;  // there the op itself reads
   EXPECT_EQ(wait(0.5), 0);
+}
+
+// What a worker does between two steps is part of the op that a step begins with, and of no other.
+TEST(OpPrices, AStepsOverheadIsInItsHostOp) {
+  config::RunFile run = round_numbers();
+  const model::Op load{
+      "load_batch", model::OpKind::host, model::Axis::none, model::Stream::host, 1000000, 0, 0, 0, 0};
+  model::Op kernel = load;
+  kernel.kind = model::OpKind::memory;
+  const OpPrices before(run);
+  run.cluster.step_overhead = 3e-4;
+  const OpPrices after(run);
+  EXPECT_NEAR(after.kernel_seconds(load) - before.kernel_seconds(load), 3e-4, 1e-15);
+  EXPECT_EQ(after.kernel_seconds(kernel), before.kernel_seconds(kernel));
+}
+
+// Alone on a node a kernel takes its curve's time, with a worker on every core 1 + busy_slowdown of it,
+// between them in proportion to the cores beside that are busy. More workers than cores keep no more of them
+// busy.
+TEST(OpPrices, WorkersBesideMakeKernelsLonger) {
+  const model::Op kernel{
+      "op", model::OpKind::memory, model::Axis::none, model::Stream::compute, 1000000, 0, 0, 0, 0};
+  const auto seconds = [&](int dp, int64_t cores, int64_t gpus_per_node) {
+    config::RunFile run = round_numbers();
+    run.parallel.dp = run.cluster.gpus = dp;
+    run.cluster.gpus_per_node = gpus_per_node;
+    run.cluster.cores = cores;
+    run.cluster.busy_slowdown = 0.3;
+    return OpPrices(run).kernel_seconds(kernel);
+  };
+  const double alone = 2e-6;  // 1 MB at 1 TB/s, and its launch
+  for (const auto& [dp, factor] : {std::pair{1, 1.0}, {2, 1.1}, {3, 1.2}, {4, 1.3}, {8, 1.3}}) {
+    EXPECT_NEAR(seconds(dp, 4, 64), factor * alone, 1e-15) << dp;
+  }
+  EXPECT_NEAR(seconds(8, 4, 2), 1.1 * alone, 1e-15);  // two on each node
+  EXPECT_NEAR(seconds(8, 1, 64), alone, 1e-15);       // no core beside
+  EXPECT_NEAR(seconds(8, 0, 64), alone, 1e-15);       // devices of their own
+}
+
+// By the program's own ops: each takes the curve of its work, planted with shares that tell them apart.
+TEST(OpPrices, KernelsTakeTheCurveOfTheirWork) {
+  config::RunFile run = round_numbers();
+  run.cluster.launch_seconds = 0;
+  run.cluster.memory_curve = {{1, 0.5}};
+  run.cluster.row_curve = {{1, 0.25}};
+  run.cluster.exponential_curve = {{1, 0.125}};
+  run.cluster.gemm_curve = {{1, 0.5}};
+  run.cluster.weight_gradient_curve = {{1, 0.25}};
+  const OpPrices prices(run);
+  const model::LayerProgram program{model::shard_shape(run), {}};
+  std::map<std::string_view, double> share;  // of the peak or the bandwidth
+  for (const auto& ops : {program.layer_forward(), program.head_forward(), program.layer_backward_input({}),
+                          program.layer_backward_weight({})}) {
+    for (const model::Op& op : ops) {
+      if (op.kind == model::OpKind::memory) {
+        share[op.name] = static_cast<double>(op.bytes) / 2e12 / prices.kernel_seconds(op);
+      } else if (op.kind == model::OpKind::gemm) {
+        share[op.name] = op.flops / 1000e12 / prices.kernel_seconds(op);
+      }
+    }
+  }
+  for (const char* name : {"attention_residual", "ffn_residual", "loss_max"}) {
+    EXPECT_NEAR(share.at(name), 0.5, 1e-9) << name;
+  }
+  for (const char* name : {"attention_norm", "ffn_norm", "final_norm", "rope", "rope_backward"}) {
+    EXPECT_NEAR(share.at(name), 0.25, 1e-9) << name;
+  }
+  for (const char* name : {"swiglu", "swiglu_backward", "loss_sum"}) {
+    EXPECT_NEAR(share.at(name), 0.125, 1e-9) << name;
+  }
+  EXPECT_LT(share.at("down_gemm_wgrad"), 0.25);
+  EXPECT_GT(share.at("down_gemm_dgrad"), 1.5 * share.at("down_gemm_wgrad"));
 }
 
 TEST(OpPrices, EachKindOfKernel) {

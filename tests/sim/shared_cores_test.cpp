@@ -120,10 +120,11 @@ TEST(SharedCores, CollectivesKeepCoresForTheirShare) {
   config::RunFile run = on_cores(small_run(1, 1, 6, 1, 2), 2);
   run.parallel.zero = 1;
   const double seconds = simulate(run, no_jitter()).seconds;
-  // Far from each other, so that each shows: 6 ranks have a core for a third of it, 8 for a quarter.
+  // Far from each other, so that each shows: 6 ranks have a core for a third of it.
   run.cluster.all_reduce_times = {{6, 8, seconds / 8}};
-  run.cluster.all_gather_times = {{2, 8, seconds / 2}, {8, 8, seconds / 16}, {8, 1e9, 100 * seconds}};
+  run.cluster.all_gather_times = {{6, 8, seconds / 16}};
   run.cluster.reduce_scatter_times = {{6, 8, seconds / 4}};
+  run.cluster.core_switch_seconds = seconds / 64;
   const parallel::Layout layout(run);
   const auto programs = parallel::build_step_programs(layout);
   cost::TransferPrices prices(run, layout.mesh());
@@ -131,7 +132,7 @@ TEST(SharedCores, CollectivesKeepCoresForTheirShare) {
   for (const parallel::Action& action : programs[0].actions) {
     for (const model::Op& op : parallel::action_ops(layout, 0, action)) {
       if (!model::is_collective(op.kind)) continue;
-      transfers += prices.seconds({op.kind, op.axis, op.bytes, 0})[0] / 3 + seconds / 16 / 4;
+      transfers += prices.seconds({op.kind, op.axis, op.bytes, 0})[0] / 3 + seconds / 64;
     }
   }
   const StepResult alone = simulate(run, no_jitter());
@@ -139,6 +140,47 @@ TEST(SharedCores, CollectivesKeepCoresForTheirShare) {
   ASSERT_GT(busy, 2 * alone.seconds);
   EXPECT_GT(6 * transfers, 0.1 * busy);
   EXPECT_NEAR(2 * shared_step(run, no_jitter()).step.seconds, busy, nearly * busy);
+}
+
+CoreWaits core_waits(const config::RunFile& run) { return shared_step(run, no_jitter()).core_waits; }
+double sum(const CoreWaits& waits) { return waits.tp + waits.cp + waits.pp + waits.dp + waits.kernels; }
+
+// What stretching adds to kernels is all booked somewhere: in short bursts after what they wait for, while a
+// burst of many time slices is interrupted itself.
+TEST(SharedCores, TheWaitForACoreIsSpentBeforeShortBurstsAndWithinLongOnes) {
+  config::RunFile run = on_cores(small_run(2, 1, 4, 1, 2), 2);
+  const double kernels = kernel_sum(simulate(on_cores(run, 0), no_jitter())) / 8;
+  run.cluster.peak_flops_bf16 *= 1e6 * kernels;  // kernels of about a microsecond
+  run.cluster.memory_bandwidth *= 1e6 * kernels;
+  free_communication(run.cluster);
+  const SharedStep fast = shared_step(run, no_jitter());
+  const StepResult alone = simulate(on_cores(run, 0), no_jitter());
+  const double longer = (fast.stretch - 1) * (kernel_sum(alone) / 8 - alone.split.data);
+  EXPECT_GT(fast.stretch, 1);
+  EXPECT_NEAR(sum(fast.core_waits), longer, 1e-6 * longer);
+  EXPECT_EQ(fast.core_waits.kernels, 0);
+  EXPECT_GT(fast.core_waits.tp, 0.5 * longer);  // between most of its kernels
+  EXPECT_GT(fast.core_waits.dp, 0);             // before the optimizer
+  EXPECT_EQ(fast.core_waits.pp + fast.core_waits.cp, 0);
+
+  config::RunFile slow = on_cores(small_run(1, 1, 4, 1, 2), 2);
+  slow.cluster.launch_seconds = 1;  // kernels of 300 time slices
+  const CoreWaits waits = core_waits(slow);
+  EXPECT_GT(waits.kernels, 0.95 * sum(waits));
+  EXPECT_EQ(sum(core_waits(on_cores(run, 8))), 0);
+}
+
+// A step's work on the cores has what a worker does between two steps, but not its wait for a batch.
+TEST(SharedCores, TheOverheadOfAStepKeepsACoreBusy) {
+  config::RunFile run = on_cores(small_run(1, 1, 4, 1, 2), 2);
+  const parallel::Layout before(run);
+  const auto programs = parallel::build_step_programs(before);
+  const double work = core_work(before, programs, simulate_step(before, programs, no_jitter())).seconds;
+  run.cluster.step_overhead = 0.25;
+  const parallel::Layout after(run);
+  const CoreWork with = core_work(after, programs, simulate_step(after, programs, no_jitter()));
+  EXPECT_NEAR(with.seconds - work, 4 * 0.25, 1e-9);
+  EXPECT_GT(with.switches, 0);
 }
 
 // Two nodes of four ranks are as stretched as one node of four is.
