@@ -39,17 +39,15 @@ void draw_records(RunFile& run) {
       curve->push_back({1.5 * last + drawn_positive(), std::max(drawn_share(), 1e-6)});
     }
   }
-  for (auto* times :
-       {&run.cluster.all_reduce_times, &run.cluster.all_gather_times, &run.cluster.reduce_scatter_times}) {
+  for (auto* times : {&c.all_reduce_times, &c.all_gather_times, &c.reduce_scatter_times}) {
     for (int64_t i = drawn(0, 3); i > 0; --i) {
-      times->push_back({2 + static_cast<int64_t>(times->size() / 2),
-                        (times->size() % 2 == 0 ? 0 : 1.5 * times->back().bytes) + drawn_positive(),
-                        drawn_share()});
+      const double last = times->size() % 2 == 0 ? 0 : 1.5 * times->back().bytes;
+      times->push_back({2 + static_cast<int64_t>(times->size() / 2), last + drawn_positive(), drawn_share()});
     }
   }
   for (int64_t i = drawn(0, 2); i > 0; --i) {
-    auto& times = run.cluster.message_times;
-    times.push_back({2, (times.empty() ? 0 : 1.5 * times.back().bytes) + drawn_positive(), drawn_share()});
+    const double last = c.message_times.empty() ? 0 : c.message_times.back().bytes;
+    c.message_times.push_back({2, 1.5 * last + drawn_positive(), drawn_share()});
   }
   for (auto* slow : {&run.simulate.slow, &run.simulate.slow_links}) {
     for (int64_t i = drawn(0, 3); i > 0; --i) {
