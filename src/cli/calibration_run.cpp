@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "cli/machine.hpp"
@@ -35,9 +38,17 @@ struct Interrupted {
 class Scratch {
  public:
   Scratch() {
-    std::string name = (fs::temp_directory_path() / "lockstep-calibrate-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw RunError(name + ": cannot be made; set TMPDIR to another folder");
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    if (error) {
+      throw UsageError(fmt::format(
+          "the folder for temporary files: {}; set TMPDIR to one that you may write to", error.message()));
+    }
+    std::string name = (parent / "lockstep-calibrate-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) {
+      throw RunError(fmt::format("{}: cannot be made: {}; set TMPDIR to a folder that you may write to", name,
+                                 std::strerror(errno)));
+    }
     path_ = name;
   }
   ~Scratch() {
@@ -257,6 +268,7 @@ class Measurement {
     c = runs_.front().run.cluster;  // the preset's: what no measurement replaces
     c.gpu = processor_name().empty() ? "CPU-worker" : processor_name() + " core";
     c.cores = plan_.cores;
+    c.measured_dtype = config::to_string(plan_.dtype);
     for (const config::Dtype dtype : {config::Dtype::bf16, config::Dtype::fp32, config::Dtype::fp64}) {
       config::ClusterConfig measured = cluster_;
       *peak_in(c, dtype) = *peak_in(measured, dtype);

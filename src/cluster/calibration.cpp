@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "config/cluster_file.hpp"
 #include "config/schema.hpp"
 
 namespace lockstep::cluster {
@@ -106,7 +107,7 @@ std::string cluster_file_text(const config::ClusterConfig& cluster, const std::v
     text += fmt::format("# {}\n{} = {}\n", key.sentence, config::to_key(key.name),
                         config::to_literal(config::read_key(key, run)));
   }
-  return text;
+  return text + fmt::format("{}\n", config::calibration_last_line);
 }
 
 }  // namespace lockstep::cluster

@@ -41,8 +41,8 @@ struct MessageLine {
 MessageLine fit_messages(const std::vector<config::TimedTransfer>& messages);
 
 // The text of a cluster file: `header` (lines; each becomes a comment), then a [cluster] table with every
-// figure of `cluster`. Read back by cluster.file it gives the same figures; preset, device, file and gpus
-// stay the run file's own.
+// figure of `cluster`, and the line that says that it is whole. Read back by cluster.file it gives the same
+// figures; preset, device, file and gpus stay the run file's own.
 std::string cluster_file_text(const config::ClusterConfig& cluster, const std::vector<std::string>& header);
 
 }  // namespace lockstep::cluster

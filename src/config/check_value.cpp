@@ -114,8 +114,26 @@ std::string as_file_name(const std::string& text) {
   return name.empty() ? "run" : name;
 }
 
+// Without control characters: those of ASCII, and U+0080 to U+009F.
+std::string without_control(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    if (byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0) {
+      ++i;
+    } else if (byte(i) >= 0x20 && byte(i) != 0x7F) {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 Verdict check_word(const Key& key, const std::string& word) {
   const Rule& rule = key.rule;
+  if (rule.printable && without_control(word) != word) {
+    const std::string plain = without_control(word);
+    return {"must hold no control characters", to_literal(plain.empty() ? std::string("unnamed") : plain)};
+  }
   if (rule.file_name) {
     const std::string name = as_file_name(word);
     if (name == word) return {};

@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <system_error>
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "config/cluster_file.hpp"
+#include "config/layers.hpp"
+#include "config/notes.hpp"
 #include "config/presets.hpp"
 #include "config/rules.hpp"
 #include "config/schema.hpp"
@@ -25,22 +26,6 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::string read_text(const fs::path& file, const char* what) {
-  std::error_code error;
-  const fs::file_status status = fs::status(file, error);
-  if (!fs::exists(status)) throw UsageError(fmt::format("{}: no such {}", file.string(), what));
-  if (!fs::is_regular_file(status)) throw UsageError(fmt::format("{}: not a file", file.string()));
-  constexpr uintmax_t most = 1 << 20;
-  if (fs::file_size(file, error) > most) {
-    throw UsageError(fmt::format("{}: over 1 MiB, too large for a {}", file.string(), what));
-  }
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw UsageError(fmt::format("{}: cannot be read; check its permissions", file.string()));
-  return text.str();
-}
-
 class Loader {
  public:
   explicit Loader(const fs::path& file) : file_(file) { run_.origin.file = file.string(); }
@@ -48,7 +33,7 @@ class Loader {
   Examined load(const std::string& text, const std::vector<std::string>& overrides) {
     const Document document = parse_toml(text, file_.string());
     for (const Section& section : document.sections) check_table(section);
-    for (const Entry& entry : document.entries) take(entry);
+    for (const Entry& entry : document.entries) take(entry, Rank::file);
     for (const std::string& flag : overrides) take_override(flag);
     apply_presets();
     fill();
@@ -56,6 +41,7 @@ class Loader {
     find_text();
     if (run_.parallel.replicas == 0) run_.parallel.replicas = run_.parallel.dp;
     check_rules(run_, bad_, problems_);
+    add_notes(layers_, run_);
     return {run_, problems_};
   }
 
@@ -75,10 +61,10 @@ class Loader {
     }
   }
 
-  // Later entries of a key replace earlier ones; the file itself cannot hold a key twice.
-  void take(const Entry& entry) {
+  // Later flags of a key replace earlier ones; the file itself cannot hold a key twice.
+  void take(const Entry& entry, Rank rank) {
     if (find_key(entry.path()) != nullptr) {
-      entries_[entry.path()] = entry;
+      layers_.put(entry, rank);
       return;
     }
     if (entry.table.empty() && contains(schema_tables(), entry.key)) {
@@ -97,104 +83,83 @@ class Loader {
   void take_override(const std::string& flag) {
     const Entry entry = parse_override(flag);
     if (!entry.table.empty()) check_table({entry.table, entry.where});
-    overridden_.insert(entry.path());
-    take(entry);
+    if (entry.path() == "cluster.file") note_other_cluster_file(entry);
+    take(entry, Rank::flag);
   }
 
-  // A cluster preset may name a device.
+  void note_other_cluster_file(const Entry& entry) {
+    const std::string* other = layers_.text(entry.path());
+    if (other == nullptr || other->empty() || layers_.rank(entry.path()) != Rank::file) return;
+    run_.origin.notes.push_back(fmt::format("cluster.file = {} ({}) is not read: {} takes its place",
+                                            to_literal(*other), layers_.at(entry.path()).where,
+                                            to_literal(entry.value)));
+  }
+
+  // Each may name the next: a cluster file or a cluster preset its device.
   void apply_presets() {
-    apply_preset(PresetKind::model, "model.preset");
+    apply_preset(PresetKind::model, "model.preset", preset_rank);
     apply_cluster_file();
-    apply_preset(PresetKind::cluster, "cluster.preset");
-    clear_for_device();
-    apply_preset(PresetKind::device, "cluster.device");
+    apply_preset(PresetKind::cluster, "cluster.preset", preset_rank);
+    apply_preset(PresetKind::device, "cluster.device", device_rank);
     drop_hidden_curves();
   }
 
-  // Who set a key: a flag stands above the file, the file above presets.
-  enum class Rank { preset, file, flag };
-  Rank rank_of(const Entry& entry) const {
-    if (overridden_.count(entry.path()) > 0) return Rank::flag;
-    return entry.where.rfind("preset ", 0) == 0 ? Rank::preset : Rank::file;
-  }
-
-  // A preset in a flag wins over the file's keys, and so do the figures of the device that it names.
-  void clear_for_device() {
-    const auto device = entries_.find("cluster.device");
-    if (overridden_.count("cluster.preset") == 0 || device == entries_.end()) return;
-    if (rank_of(device->second) != Rank::preset) return;
-    for (const Entry& entry : preset_entries(PresetKind::device, *text_of("cluster.device"))) {
-      const auto found = entries_.find(entry.path());
-      if (found != entries_.end() && rank_of(found->second) == Rank::file) entries_.erase(found);
-    }
+  void apply_preset(PresetKind kind, const std::string& key, Rank (*rank_of)(Rank)) {
+    const std::string* name = layers_.text(key);
+    if (name == nullptr) return;
+    const Rank rank = rank_of(layers_.rank(key));
+    for (const Entry& entry : preset_entries(kind, *name)) layers_.put(entry, rank);
   }
 
   // A curve takes the place of its constant share, so one from below would undo a share that is set above it.
   void drop_hidden_curves() {
     for (const std::string kernel : {"gemm", "attention", "memory"}) {
-      const auto share = entries_.find("cluster." + kernel + "_efficiency");
-      const auto curve = entries_.find("cluster." + kernel + "_curve");
-      if (share == entries_.end() || curve == entries_.end()) continue;
-      if (rank_of(share->second) > rank_of(curve->second)) entries_.erase(curve);
-    }
-  }
-
-  // Null when nobody set the key, or to something else (which fill() reports).
-  const std::string* text_of(const std::string& key) const {
-    const auto found = entries_.find(key);
-    return found == entries_.end() ? nullptr : std::get_if<std::string>(&found->second.value);
-  }
-
-  void apply_preset(PresetKind kind, const std::string& key) {
-    const std::string* name = text_of(key);
-    if (name != nullptr) apply_below(key, preset_entries(kind, *name));
-  }
-
-  // Keys beside a preset in the file win over it; a preset in a flag wins over the file's keys, or it would
-  // do nothing to a file that names them all.
-  void apply_below(const std::string& key, const std::vector<Entry>& entries) {
-    const bool over_file = overridden_.count(key) > 0;
-    for (const Entry& entry : entries) {
-      if (over_file && overridden_.count(entry.path()) == 0) entries_[entry.path()] = entry;
-      entries_.emplace(entry.path(), entry);
+      const std::string share = "cluster." + kernel + "_efficiency", curve = "cluster." + kernel + "_curve";
+      if (!layers_.has(share) || !layers_.has(curve)) continue;
+      if (layers_.rank(share) > layers_.rank(curve)) layers_.erase(curve);
     }
   }
 
   // Once its figures are taken the file is no longer needed: a resolved run file stands alone.
   void apply_cluster_file() {
     const std::string key = "cluster.file";
-    if (text_of(key) == nullptr || text_of(key)->empty()) return;
-    const Entry named = entries_.at(key);
-    entries_.erase(key);
+    if (layers_.text(key) == nullptr || layers_.text(key)->empty()) return;
+    const Entry named = layers_.at(key);
+    const Rank rank = layers_.rank(key);
+    layers_.erase(key);
     const std::string name = std::get<std::string>(named.value);
     const fs::path from_flag = fs::current_path() / name;
     const fs::path beside = fs::absolute(file_).parent_path() / name;
-    const bool flag_first = overridden_.count(key) > 0 || !fs::exists(beside);
+    const bool flag_first = rank == Rank::flag || !fs::exists(beside);
     const fs::path path = (flag_first ? from_flag : beside).lexically_normal();
     std::vector<Entry> entries;
     try {
-      entries = parse_toml(read_text(path, "cluster file"), path.string()).entries;
+      entries = read_cluster_file(path);
     } catch (const UsageError& error) {
       problems_.push_back({named.where, key, to_literal(named.value), error.what(), key, "\"\""});
       return;
     }
-    std::erase_if(entries, [&](const Entry& entry) { return !belongs_in_cluster_file(entry); });
-    apply_below(key, entries);
+    for (const Entry& entry : entries) {
+      if (belongs_in_cluster_file(entry)) layers_.put(entry, cluster_file_rank(rank));
+    }
   }
 
   bool belongs_in_cluster_file(const Entry& entry) {
     const bool own_name = entry.key == "preset" || entry.key == "file";
-    if (entry.table == "cluster" && !own_name && find_key(entry.path()) != nullptr) return true;
-    problems_.push_back({entry.where, to_key(entry.key), to_literal(entry.value),
-                         "a cluster file holds a [cluster] table of figures, and nothing else", "", ""});
+    const bool known = find_key(entry.path()) != nullptr;
+    if (entry.table == "cluster" && !own_name && known) return true;
+    std::string rule = "a cluster file holds a [cluster] table of figures, and nothing else";
+    if (entry.table == "cluster" && !known) {
+      rule = fmt::format("unknown key; did you mean {}?", nearest_key(entry.table, entry.key));
+    }
+    problems_.push_back({entry.where, to_key(entry.key), to_literal(entry.value), rule, "", ""});
     return false;
   }
 
   void fill() {
     for (const Key& key : schema()) {
-      const auto found = entries_.find(key.path());
-      if (found == entries_.end()) continue;
-      const Entry& entry = found->second;
+      if (!layers_.has(key.path())) continue;
+      const Entry& entry = layers_.at(key.path());
       const Verdict verdict = check_value(key, entry.value);
       if (verdict.rule.empty()) {
         write_key(key, entry.value, run_);
@@ -211,7 +176,7 @@ class Loader {
   void find_missing() {
     std::map<std::string, std::string> missing;  // table to names
     for (const Key& key : schema()) {
-      if (key.need == Need::optional || entries_.count(key.path()) > 0) continue;
+      if (key.need == Need::optional || layers_.has(key.path())) continue;
       bad_.insert(key.path());
       if (key.need == Need::required_or_preset) {
         std::string& names = missing[key.table];
@@ -273,8 +238,7 @@ class Loader {
 
   fs::path file_;
   RunFile run_;
-  std::map<std::string, Entry> entries_;
-  std::set<std::string> overridden_;  // paths of the keys that flags set
+  Layers layers_;
   std::set<std::string> bad_;
   std::vector<Problem> problems_;
 };

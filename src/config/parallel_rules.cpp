@@ -59,24 +59,40 @@ class ParallelRules : RuleSet {
     const int64_t gpus = run_.cluster.gpus, most = run_.cluster.max_gpus;
     const bool mesh_good = good({"parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"});
     const bool limited = good({"cluster.max_gpus"}) && most > 0;
-    if (good({"cluster.gpus"}) && limited && gpus > most) {
-      const bool world_fits = mesh_good && p.world_size() <= most;
-      report("cluster.gpus", fmt::format("the cluster has {} GPUs (cluster.max_gpus)", most),
-             world_fits ? p.world_size() : most);
-    }
+    if (good({"cluster.gpus"}) && limited && gpus > most) report_too_many_gpus(mesh_good);
     if (!mesh_good || !good({"cluster.gpus"})) return;
     const int64_t world = p.world_size();
     if (gpus == world) return;
     const int64_t replica = p.tp * p.cp * p.pp;
     std::string rule =
         fmt::format("must be tp x cp x pp x dp = {} x {} x {} x {} = {}", p.tp, p.cp, p.pp, p.dp, world);
-    const bool by_replicas = gpus % replica == 0 && gpus / replica <= range_of("parallel.dp").high;
     const int64_t highest = limited ? most : range_of("cluster.gpus").high;
+    const bool by_replicas =
+        gpus <= highest && gpus % replica == 0 && gpus / replica <= range_of("parallel.dp").high;
     if (world <= highest) {
       if (by_replicas) rule += fmt::format(" (or parallel.dp = {})", gpus / replica);
       report("cluster.gpus", rule, world);
     } else if (by_replicas) {
       report_other("cluster.gpus", rule, "parallel.dp", gpus / replica);
+    } else {
+      report("cluster.gpus", rule);
+    }
+  }
+
+  // Fewer GPUs alone would break tp x cp x pp x dp.
+  void report_too_many_gpus(bool mesh_good) {
+    const int64_t gpus = run_.cluster.gpus, most = run_.cluster.max_gpus;
+    const std::string rule = fmt::format("the cluster has {} GPUs (cluster.max_gpus)", most);
+    const int64_t world = run_.parallel.world_size();
+    if (!mesh_good) {
+      report("cluster.gpus", rule);
+    } else if (world <= most) {
+      report("cluster.gpus", rule, world);
+    } else if (world == gpus) {
+      report_other("cluster.gpus",
+                   fmt::format("{}, fewer than tp x cp x pp x dp = {} (a smaller parallel.dp needs fewer)",
+                               rule, world),
+                   "cluster.max_gpus", gpus);
     } else {
       report("cluster.gpus", rule);
     }

@@ -1,5 +1,7 @@
 #include "config/rule_set.hpp"
 
+#include <cstdlib>
+
 #include "config/rules.hpp"
 #include "config/schema.hpp"
 
@@ -15,6 +17,24 @@ std::optional<int64_t> nearest_multiple(int64_t value, int64_t unit, Range range
   const int64_t last = range.high / unit;
   if (first > last) return std::nullopt;
   return std::clamp((value + unit / 2) / unit, first, last) * unit;
+}
+
+std::optional<int64_t> nearest_divisor(int64_t value, int64_t unit, int64_t whole) {
+  std::optional<int64_t> nearest;
+  const auto distance = [&](int64_t other) { return std::abs(other - value); };
+  const auto consider = [&](int64_t divisor) {
+    if (divisor % unit != 0) return;
+    if (!nearest || distance(divisor) < distance(*nearest) ||
+        (distance(divisor) == distance(*nearest) && divisor > *nearest)) {
+      nearest = divisor;
+    }
+  };
+  for (int64_t small = 1; small * small <= whole; ++small) {
+    if (whole % small != 0) continue;
+    consider(small);
+    consider(whole / small);
+  }
+  return nearest;
 }
 
 bool RuleSet::good(std::initializer_list<const char*> keys) const {

@@ -36,6 +36,9 @@ std::optional<int64_t> nearest_that(int64_t value, Range range, Works works) {
 // The positive multiple of `unit` nearest to `value`, the larger of two equally near, inside the range.
 std::optional<int64_t> nearest_multiple(int64_t value, int64_t unit, Range range);
 
+// The divisor of `whole` that is a multiple of `unit` and nearest to `value`, the larger of two equally near.
+std::optional<int64_t> nearest_divisor(int64_t value, int64_t unit, int64_t whole);
+
 class RuleSet {
  public:
   // Keys in `bad` are already reported, or missing; what is broken is appended to `problems`.

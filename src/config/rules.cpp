@@ -59,15 +59,33 @@ class Rules : RuleSet {
     report("model.vocab", "must be at least 256, the tokens of the byte tokenizer", bytes);
   }
 
+  void report_multiple(const char* key, const char* inner_key, int64_t inner, std::optional<int64_t> fix) {
+    report(key, fmt::format("must be a multiple of {} = {}", inner_key, inner), fix);
+  }
+
   void check_cluster() {
     const ClusterConfig& c = run_.cluster;
-    const auto check = [&](const char* key, int64_t size, const char* inner_key, int64_t inner) {
-      if (!good({key, inner_key}) || size % inner == 0) return;
-      report(key, fmt::format("must be a multiple of {} = {}", inner_key, inner),
-             nearest_multiple(size, inner, range_of(key)));
-    };
-    check("cluster.gpus_per_rack", c.gpus_per_rack, "cluster.gpus_per_node", c.gpus_per_node);
-    check("cluster.gpus_per_pod", c.gpus_per_pod, "cluster.gpus_per_rack", c.gpus_per_rack);
+    if (good({"cluster.gpus_per_node", "cluster.gpus_per_rack"}) && c.gpus_per_rack % c.gpus_per_node != 0) {
+      return report_rack();
+    }
+    if (!good({"cluster.gpus_per_rack", "cluster.gpus_per_pod"}) || c.gpus_per_pod % c.gpus_per_rack == 0)
+      return;
+    report_multiple("cluster.gpus_per_pod", "cluster.gpus_per_rack", c.gpus_per_rack,
+                    nearest_multiple(c.gpus_per_pod, c.gpus_per_rack, range_of("cluster.gpus_per_pod")));
+  }
+
+  // The nearest rack that divides the pod; where none does, rack and pod change together.
+  void report_rack() {
+    const ClusterConfig& c = run_.cluster;
+    const bool pod_good = good({"cluster.gpus_per_pod"});
+    std::optional<int64_t> rack;
+    if (pod_good) rack = nearest_divisor(c.gpus_per_rack, c.gpus_per_node, c.gpus_per_pod);
+    const bool pod_stays = rack.has_value() || !pod_good;
+    if (!rack) rack = nearest_multiple(c.gpus_per_rack, c.gpus_per_node, range_of("cluster.gpus_per_rack"));
+    report_multiple("cluster.gpus_per_rack", "cluster.gpus_per_node", c.gpus_per_node, rack);
+    if (pod_stays || !rack) return;
+    report("cluster.gpus_per_pod", fmt::format("must be a multiple of cluster.gpus_per_rack, {} then", *rack),
+           nearest_multiple(c.gpus_per_pod, *rack, range_of("cluster.gpus_per_pod")));
   }
 
   std::string batch_rule() const {

@@ -93,6 +93,7 @@ struct ClusterConfig {
   Curve gemm_curve, attention_curve, memory_curve;
   // Of kernels whose speed differs; empty: gemm_curve, memory_curve, memory_curve.
   Curve weight_gradient_curve, row_curve, exponential_curve;
+  std::string measured_dtype;         // in which the curves were measured; empty: not known
   double communication_slowdown = 0;  // kernels take 1 + this while the GPU's communication goes on beside
   int64_t cores = 0;                  // that a node's worker processes share; 0: each GPU is a device
   double busy_slowdown = 0;           // kernels take 1 + this where every core of a node has a worker
@@ -226,6 +227,7 @@ struct Origin {
   std::string file;
   std::map<std::string, std::string> where;  // "table.key" to "file:line", "--set ..." or "preset ..."
   std::vector<std::string> text_places;      // where a relative data.text was looked for, in order
+  std::vector<std::string> notes;            // what was given and has no effect, one line each
 
   bool operator==(const Origin&) const { return true; }
 };

@@ -43,6 +43,7 @@ struct Rule {
   bool may_be_empty = false;            // "" is none
   // A list's short forms: a single string, and the list it stands for.
   std::vector<std::pair<std::string, std::vector<std::string>>> short_forms = {};
+  bool printable = false;                // a string without control characters, which terminals obey
   bool file_name = false;                // a string of letters, digits and -_. that can name a folder
   std::vector<RecordField> fields = {};  // of the records of a list
 };

@@ -32,6 +32,8 @@ const Rule epsilon = {.low = 1e-30, .high = 1e30};  // smaller ones are zero in 
 const Rule not_negative = {.low = 0, .high = 1e30};
 // Per second, or bytes: below one, times and counts made from it leave what a number holds.
 const Rule rate = {.low = 1, .high = 1e30};
+const Rule capacity = {.low = 1, .high = 1e18};    // memory is counted in 64-bit integers
+const Rule uplinks = {.low = 0, .high = 1 << 12};  // of one switch: real ones have some hundred ports
 const Rule seconds = {.low = 0, .high = 1e6};
 const Rule share = {.low = 1e-6, .high = 1};
 const Rule below_one = {.low = 0, .high = 0.999999};
@@ -94,11 +96,11 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, gpus_per_rack, "GPUs in one rack.", or_preset, gpu_count),
       KEY(cluster, gpus_per_pod, "GPUs below one pod's switches, at full bandwidth to each other.", or_preset,
           gpu_count),
-      KEY(cluster, gpu, "Name of the device.", or_preset, {}),
+      KEY(cluster, gpu, "Name of the device.", or_preset, {.printable = true}),
       KEY(cluster, peak_flops_bf16, "Dense bf16 peak of one GPU, FLOP/s.", or_preset, rate),
       KEY(cluster, peak_flops_fp32, "fp32 peak of one GPU, FLOP/s.", or_preset, rate),
       KEY(cluster, peak_flops_fp64, "fp64 peak of one GPU, FLOP/s.", or_preset, rate),
-      KEY(cluster, memory_bytes, "Memory of one GPU, bytes.", or_preset, rate),
+      KEY(cluster, memory_bytes, "Memory of one GPU, bytes.", or_preset, capacity),
       KEY(cluster, memory_bandwidth, "Memory bandwidth of one GPU, bytes/s.", or_preset, rate),
       KEY(cluster, gemm_efficiency, "Share of the peak that a large matrix product reaches.", or_preset,
           share),
@@ -131,6 +133,9 @@ std::vector<Key> cluster_keys() {
           "As memory_curve, of kernels with an exponential for each element (SwiGLU, loss); empty: "
           "memory_curve.",
           optional, by_size("bytes")),
+      KEY(cluster, measured_dtype,
+          "Type of compute in which the curves were measured, as `calibrate` says it; \"\" is not known.",
+          optional, {.words = {"bf16", "fp32", "fp64"}, .may_be_empty = true}),
       KEY(cluster, communication_slowdown,
           "How much longer, as a share, kernels take while the GPU communicates beside them.", optional,
           {.low = 0, .high = 10}),
@@ -168,9 +173,9 @@ std::vector<Key> cluster_keys() {
           {.low = 1, .high = 1e6}),
       KEY(cluster, rack_uplinks,
           "Equal links above a first switch, to which flows are hashed; 0 spreads them evenly.", optional,
-          {.low = 0, .high = 1 << 20}),
+          uplinks),
       KEY(cluster, pod_uplinks, "Equal links above a pod, to which flows are hashed; 0 spreads them evenly.",
-          optional, {.low = 0, .high = 1 << 20}),
+          optional, uplinks),
       KEY(cluster, collective_algorithm,
           "Algorithm of collectives; \"auto\" takes the fastest that NCCL has for the collective, its size "
           "and "

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "base/error.hpp"
 #include "cluster/hardware.hpp"
 #include "config/run_file.hpp"
 
@@ -115,6 +116,7 @@ TEST_F(ClusterFile, ReadsBackAsItWas) {
   config::ClusterConfig measured = config::load_run_file(local, {}).cluster;
   measured.gpu = "a \"processor\"";
   measured.cores = 2;
+  measured.measured_dtype = "fp32";
   measured.launch_seconds = 1.0 / 3e6;
   measured.peak_flops_bf16 = 395e9;
   measured.gemm_curve = {{1e4, 1.0 / 3}, {1e9, 1}};
@@ -128,6 +130,8 @@ TEST_F(ClusterFile, ReadsBackAsItWas) {
   EXPECT_TRUE(text.starts_with("# Measured.\n#\n# By whom.\n[cluster]\n")) << text;
   const auto file = write("measured.toml", text);
 
+  EXPECT_TRUE(text.ends_with("\n# End: this file is whole.\n")) << text;
+
   // On top of the preset and in its place.
   config::ClusterConfig read = config::load_run_file(local, {"cluster.file=" + file.string()}).cluster;
   EXPECT_EQ(read, measured);
@@ -137,6 +141,25 @@ TEST_F(ClusterFile, ReadsBackAsItWas) {
   read = config::load_run_file(alone, {}).cluster;
   measured.preset = "";
   EXPECT_EQ(read, measured);
+}
+
+// Whatever line a full disk or a broken copy ends it with.
+TEST_F(ClusterFile, CutAnywhereItIsRefused) {
+  const auto local = write("local.toml",
+                           "name = \"a\"\n[model]\npreset = \"llama3-8b\"\n[cluster]\npreset = "
+                           "\"local\"\ngpus = 1\n");
+  const config::ClusterConfig cluster = config::load_run_file(local, {}).cluster;
+  const std::string text =
+      cluster_file_text(cluster, {"This machine, as `lockstep calibrate` measured it.", ""});
+  const auto load = [&](const std::string& part) {
+    config::load_run_file(local, {"cluster.file=" + write("part.toml", part).string()});
+  };
+  EXPECT_NO_THROW(load(text));
+  int cuts = 0;
+  for (size_t end = text.find('\n'); end + 1 < text.size(); end = text.find('\n', end + 1), ++cuts) {
+    EXPECT_THROW(load(text.substr(0, end + 1)), UsageError) << text.substr(0, end + 1);
+  }
+  EXPECT_GT(cuts, 40);
 }
 
 }  // namespace

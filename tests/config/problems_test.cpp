@@ -161,6 +161,30 @@ TEST(Problems, OneRuleEach) {
        "--set cluster.gpus_per_rack=300: cluster.gpus_per_rack = 300: must be a multiple of "
        "cluster.gpus_per_node "
        "= 256; nearest value that works: 256"},
+      {{"cluster.max_gpus=4"},
+       at_line("gpus = 8") + ": cluster.gpus = 8: the cluster has 4 GPUs (cluster.max_gpus), fewer than tp x "
+                             "cp x pp x dp = 8 (a smaller parallel.dp needs fewer); nearest value that "
+                             "works: cluster.max_gpus = 8"},
+      {{"cluster.gpus=16", "cluster.max_gpus=4"},
+       "--set cluster.gpus=16: cluster.gpus = 16: the cluster has 4 GPUs (cluster.max_gpus)"},
+      {{"cluster.gpus_per_node=7", "cluster.gpus_per_rack=16", "cluster.gpus_per_pod=3072"},
+       "--set cluster.gpus_per_rack=16: cluster.gpus_per_rack = 16: must be a multiple of "
+       "cluster.gpus_per_node = 7; nearest value that works: 14"},
+      {{"cluster.gpus_per_node=7", "cluster.gpus_per_rack=16", "cluster.gpus_per_pod=3072"},
+       "--set cluster.gpus_per_pod=3072: cluster.gpus_per_pod = 3072: must be a multiple of "
+       "cluster.gpus_per_rack, 14 then; nearest value that works: 3066"},
+      {{"cluster.gpus_per_node=6", "cluster.gpus_per_rack=20", "cluster.gpus_per_pod=96"},
+       "--set cluster.gpus_per_rack=20: cluster.gpus_per_rack = 20: must be a multiple of "
+       "cluster.gpus_per_node = 6; nearest value that works: 24"},
+      {{"cluster.memory_bytes=1e20"},
+       "--set cluster.memory_bytes=1e20: cluster.memory_bytes = 1e20: must be from 1.0 to 1e18; nearest "
+       "value that works: 1e18"},
+      {{"cluster.rack_uplinks=1048576"},
+       "--set cluster.rack_uplinks=1048576: cluster.rack_uplinks = 1048576: must be from 0 to 4,096; nearest "
+       "value that works: 4096"},
+      {{"cluster.gpu=\"a\\u001B[31m\\u009Bb\""},
+       "--set cluster.gpu=\"a\\u001B[31m\\u009Bb\": cluster.gpu = \"a\\u001B[31m\u009Bb\": must hold no "
+       "control characters; nearest value that works: \"a[31mb\""},
       {{"train.lr=0"},
        "--set train.lr=0: train.lr = 0: must be above 0 and at most 1e30; nearest value that works: 3e-4"},
       {{"train.beta1=1.5"},

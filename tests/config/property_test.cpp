@@ -160,7 +160,7 @@ RunFile drawn_run() {
   c.gpus_per_node = drawn(1, 8);
   c.gpus_per_rack = c.gpus_per_node * drawn(1, 8);
   c.gpus_per_pod = c.gpus_per_rack * drawn(1, 8);
-  c.gpu = drawn_text();
+  c.gpu = "x é 漢 \" \\ # ' =" + std::to_string(drawn(0, 9));  // it is printed: no control characters
   c.topology = static_cast<Topology>(drawn(0, 1));
   c.collective_algorithm = static_cast<CollectiveAlgorithm>(drawn(0, 5));
   draw_records(run);
