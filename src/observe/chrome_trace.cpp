@@ -81,7 +81,7 @@ struct ChromeTraceWriter::Thread {
 
 ChromeTraceWriter::ChromeTraceWriter(const std::filesystem::path& path, int64_t origin_ns)
     : file_(path), origin_ns_(origin_ns) {
-  file_.buffer() = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  file_.buffer() = begin;
 }
 
 std::string& ChromeTraceWriter::begin_event() {

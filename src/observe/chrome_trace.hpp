@@ -19,6 +19,8 @@ namespace lockstep::observe {
 
 class ChromeTraceWriter : public TraceWriter {
  public:
+  static constexpr std::string_view begin = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+
   explicit ChromeTraceWriter(const std::filesystem::path& path, int64_t origin_ns = 0);
 
   void process(int rank, std::string_view name) override;

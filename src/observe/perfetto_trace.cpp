@@ -85,6 +85,20 @@ void add_names(Message& packet, const SpanFile& file, const Track& track) {
 PerfettoTraceWriter::PerfettoTraceWriter(const std::filesystem::path& path, int64_t origin_ns)
     : file_(path), path_(path), origin_ns_(origin_ns) {}
 
+bool PerfettoTraceWriter::begins(std::string_view bytes) {
+  // The tag of a packet, its length in one to five bytes, then the first two fields that process() writes.
+  const auto tag = [](Tag field, char wire_type) {
+    return static_cast<char>(field << 3 | static_cast<uint32_t>(wire_type));
+  };
+  constexpr char varint = 0, counted = 2;
+  const std::string fields = {tag(packet_field::trusted_packet_sequence_id, varint), 1,
+                              tag(packet_field::sequence_flags, varint), incremental_state_cleared};
+  if (!bytes.starts_with(tag(trace_packet, counted))) return false;
+  size_t at = 1;
+  while (at < bytes.size() && at < 5 && (bytes[at] & 0x80) != 0) ++at;
+  return at < bytes.size() && bytes.substr(at + 1).starts_with(fields);
+}
+
 uint64_t PerfettoTraceWriter::timestamp(int64_t time_ns) const {
   if (time_ns < origin_ns_) {
     throw RunError(fmt::format("{}: a span at {} ns lies before the trace's begin at {} ns", path_.string(),

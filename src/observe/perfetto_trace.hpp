@@ -15,6 +15,9 @@ namespace lockstep::observe {
 // are unsigned in this format: one before `origin_ns` is a RunError.
 class PerfettoTraceWriter : public TraceWriter {
  public:
+  // Whether a file begins as one of these: with a packet of sequence 1 that clears the state.
+  static bool begins(std::string_view bytes);
+
   explicit PerfettoTraceWriter(const std::filesystem::path& path, int64_t origin_ns = 0);
 
   void process(int rank, std::string_view name) override;

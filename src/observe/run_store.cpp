@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "observe/database.hpp"
 
 namespace lockstep::observe {
 namespace {
 
 constexpr int schema_version = 4;           // kept in PRAGMA user_version
 constexpr int application_id = 0x4C4B5354;  // "LKST", kept in PRAGMA application_id
-constexpr int busy_milliseconds = 2000;
 
 constexpr const char* schema = R"(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -41,42 +41,6 @@ constexpr const char* step_columns =
     "skipped";
 
 std::string prediction_columns() { return fmt::format("{}", fmt::join(Prediction::part_names, ", ")); }
-
-std::string advice(int code) {
-  switch (code & 0xFF) {
-    case SQLITE_FULL:
-      return "The disk is full: free some space, then start the run again.";
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return "Another program holds it locked: close that program (a sqlite3 shell?) and try again.";
-    case SQLITE_READONLY:
-    case SQLITE_PERM:
-    case SQLITE_CANTOPEN:
-      return "Check that the folder exists and that you may write there, or choose another --run-dir.";
-    case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
-      return "The file is damaged or is not a run store: restore it, or start a new run.";
-    case SQLITE_IOERR:
-      return "The disk failed or is full: check it, or choose another --run-dir.";
-    default:
-      return "Choose another --run-dir if it goes on.";
-  }
-}
-
-[[noreturn]] void fail(sqlite3* database, const std::string& path, std::string_view what) {
-  const int code = database ? sqlite3_extended_errcode(database) : SQLITE_NOMEM;
-  throw RunError(fmt::format("{}: cannot {}: {}. {}", path, what,
-                             database ? sqlite3_errmsg(database) : "no memory", advice(code)));
-}
-
-struct CloseDatabase {
-  void operator()(sqlite3* database) const { sqlite3_close_v2(database); }
-};
-struct Finalize {
-  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
-};
-using Database = std::unique_ptr<sqlite3, CloseDatabase>;
-using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
 
 // One use of a prepared statement: bind in order, step through rows, reset at the end.
 class Query {
@@ -133,27 +97,6 @@ class Query {
   int bound_ = 0;
   int column_ = 0;
 };
-
-Database open_database(const std::string& path, int flags) {
-  sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, nullptr);
-  Database database(raw);
-  if (code != SQLITE_OK) fail(raw, path, "open the run store");
-  sqlite3_busy_timeout(raw, busy_milliseconds);
-  return database;
-}
-
-void execute(sqlite3* database, const std::string& path, const std::string& sql, std::string_view what) {
-  if (sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail(database, path, what);
-}
-
-Statement prepare(sqlite3* database, const std::string& path, const std::string& sql) {
-  sqlite3_stmt* raw = nullptr;
-  const int code = sqlite3_prepare_v3(database, sql.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
-  Statement statement(raw);
-  if (code != SQLITE_OK) fail(database, path, "read the run store");
-  return statement;
-}
 
 int64_t pragma(sqlite3* database, const std::string& path, const std::string& name) {
   const Statement statement = prepare(database, path, "PRAGMA " + name);
@@ -236,7 +179,7 @@ RunStore RunStore::create(const std::filesystem::path& path) {
   if (std::filesystem::exists(path)) {
     throw RunError(fmt::format("{}: already exists; choose another --run-dir.", path.string()));
   }
-  Database database = open_database(path.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  Database database = create_database(path);
   set_modes(database.get(), path.string());
   const std::string sql =
       fmt::format("BEGIN; PRAGMA application_id = {}; PRAGMA user_version = {}; {} COMMIT;", application_id,
@@ -246,7 +189,7 @@ RunStore RunStore::create(const std::filesystem::path& path) {
 }
 
 RunStore RunStore::open(const std::filesystem::path& path) {
-  Database database = open_database(path.string(), SQLITE_OPEN_READWRITE);
+  Database database = open_database_to_read(path);
   const int64_t id = pragma(database.get(), path.string(), "application_id");
   const int64_t version = pragma(database.get(), path.string(), "user_version");
   if (id != application_id) {
@@ -258,7 +201,6 @@ RunStore RunStore::open(const std::filesystem::path& path) {
         fmt::format("{}: its schema is version {}, this build reads {}. Use the build that wrote it.",
                     path.string(), version, schema_version));
   }
-  set_modes(database.get(), path.string());
   return RunStore(std::make_unique<State>(std::move(database), path.string()));
 }
 

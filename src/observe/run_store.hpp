@@ -29,7 +29,8 @@ struct RunEvent {
 class RunStore {
  public:
   static RunStore create(const std::filesystem::path& path);  // the file must not exist
-  static RunStore open(const std::filesystem::path& path);    // the file must exist, written by create()
+  // To read alone what create() made: nothing is written, and no right to write is needed.
+  static RunStore open(const std::filesystem::path& path);
   RunStore(RunStore&&) noexcept;
   RunStore& operator=(RunStore&&) noexcept;
   ~RunStore();

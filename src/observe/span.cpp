@@ -71,8 +71,7 @@ class Taker {
   size_t left() const { return bytes_.size(); }
 
   [[noreturn]] void fail(std::string_view why) const {
-    throw RunError(fmt::format("{}: not a whole span file: {}. Remove it; the trace is made from the others.",
-                               path_.string(), why));
+    throw RunError(fmt::format("{}: not a whole span file: {}", path_.string(), why));
   }
 
  private:

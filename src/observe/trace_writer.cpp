@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 
 #include "observe/chrome_trace.hpp"
 #include "observe/perfetto_trace.hpp"
@@ -71,7 +73,20 @@ SliceArguments::SliceArguments(const Span& span) {
   if (span.bytes != 0) arguments_[count_++] = {3, span.bytes};
 }
 
-bool is_perfetto_name(const std::filesystem::path& path) { return path.string().ends_with(".pftrace"); }
+bool is_perfetto_name(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending == ".pftrace";
+}
+
+bool holds_trace(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::array<char, 64> bytes{};
+  in.read(bytes.data(), bytes.size());
+  const std::string_view begin(bytes.data(), static_cast<size_t>(in.gcount()));
+  return begin.starts_with(ChromeTraceWriter::begin) || PerfettoTraceWriter::begins(begin);
+}
 
 std::unique_ptr<TraceWriter> open_trace(const std::filesystem::path& path, int64_t origin_ns) {
   if (is_perfetto_name(path)) return std::make_unique<PerfettoTraceWriter>(path, origin_ns);

@@ -69,10 +69,13 @@ class TraceWriter {
   TraceWriter() = default;
 };
 
-// Perfetto's own format for a name that ends in .pftrace, Chrome's JSON for any other. Times are nanoseconds;
-// `origin_ns` is subtracted from each.
+// Perfetto's own format for a name that ends in .pftrace or .PFTRACE, Chrome's JSON for any other. Times are
+// nanoseconds; `origin_ns` is subtracted from each.
 std::unique_ptr<TraceWriter> open_trace(const std::filesystem::path& path, int64_t origin_ns = 0);
 bool is_perfetto_name(const std::filesystem::path& path);
+
+// Whether the file begins as open_trace's do.
+bool holds_trace(const std::filesystem::path& path);
 
 // All spans of a worker's file. Spans that the recorder had to drop show as one slice named so at the end.
 void write_spans(TraceWriter& writer, const SpanFile& file);

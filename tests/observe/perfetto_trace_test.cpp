@@ -238,6 +238,26 @@ TEST(TraceFiles, TellWhatIsWrongWithTheirPlace) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
+TEST(TraceFiles, AreKnownByTheirBegin) {
+  const TemporaryFolder folder;
+  for (const char* name : {"t.json", "t.pftrace", "t.PFTRACE", "t.txt"}) {
+    write(folder / name, drawn_files(3, 2, 10));
+    EXPECT_TRUE(holds_trace(folder / name)) << name;
+    const std::string whole = read_text(folder / name);
+    testing::write_text(folder / "changed", "x" + whole);
+    EXPECT_FALSE(holds_trace(folder / "changed")) << name;
+  }
+  EXPECT_EQ(read_text(folder / "t.PFTRACE"), read_text(folder / "t.pftrace"))
+      << "by the ending, whatever its case";
+  EXPECT_EQ(read_text(folder / "t.txt"), read_text(folder / "t.json"));
+  for (const std::string text :
+       {"", "{", "[cluster]\n", "\x0a", "\x0a\x80\x80\x80\x80\x80", "\x0aP\x01h\x01"}) {
+    testing::write_text(folder / "other", text);
+    EXPECT_FALSE(holds_trace(folder / "other")) << text;
+  }
+  EXPECT_FALSE(holds_trace(folder / "absent"));
+}
+
 TEST(TraceFiles, FollowALinkToTheFile) {
   const TemporaryFolder folder;
   testing::write_text(folder / "real.pftrace", "before");

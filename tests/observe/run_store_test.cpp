@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/error.hpp"
 #include "observe/temporary_folder.hpp"
@@ -280,6 +281,49 @@ TEST(RunStore, MisuseIsRefused) {
   { OtherProgram(folder / "run.db").run("PRAGMA user_version = 99"); }
   EXPECT_NE(message_of<RunError>([&] { RunStore::open(folder / "run.db"); }).find("version 99"),
             std::string::npos);
+}
+
+std::set<std::string> files_in(const TemporaryFolder& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+TEST(RunStore, ReadingWritesNothing) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "a?b#c%41 .db";  // a URI would take them for its own
+  { RunStore::create(path).append_step(step(1, 4)); }
+  const std::string before = testing::read_text(path);
+  const std::set<std::string> files = files_in(folder);
+  RunStore store = RunStore::open(path);
+  EXPECT_EQ(store.steps().size(), 1u);
+  EXPECT_EQ(files_in(folder), files);
+  EXPECT_EQ(testing::read_text(path), before);
+  EXPECT_NE(message_of<RunError>([&] { store.append_step(step(2, 3)); }).find("cannot"), std::string::npos);
+  EXPECT_EQ(testing::read_text(path), before);
+}
+
+// What is written after a reader opened it is read too.
+TEST(RunStore, ReadsARunThatGoesOn) {
+  const TemporaryFolder folder;
+  RunStore writer = RunStore::create(folder / "run.db");
+  writer.append_step(step(1, 4));
+  const RunStore reader = RunStore::open(folder / "run.db");
+  EXPECT_EQ(reader.steps().size(), 1u);
+  writer.append_step(step(2, 4));
+  EXPECT_EQ(reader.steps().size(), 2u);
+}
+
+TEST(RunStore, AMissingTableIsNoPlaceToChoose) {
+  const TemporaryFolder folder;
+  { RunStore::create(folder / "run.db"); }
+  { OtherProgram(folder / "run.db").run("DROP TABLE steps"); }
+  const std::string message = message_of<RunError>([&] { RunStore::open(folder / "run.db"); });
+  EXPECT_NE(message.find("no such table: steps"), std::string::npos) << message;
+  EXPECT_NE(message.find("damaged"), std::string::npos) << message;
+  EXPECT_EQ(message.find("--run-dir"), std::string::npos) << message;
 }
 
 }  // namespace
