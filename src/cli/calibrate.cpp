@@ -1,7 +1,6 @@
 // lockstep calibrate
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +20,8 @@
 #include "cli/flags.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
+#include "cli/output_place.hpp"
+#include "config/cluster_file.hpp"
 #include "observe/atomic_file.hpp"
 
 namespace lockstep::cli {
@@ -29,23 +30,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* first_line = "This machine, as `lockstep calibrate` measured it.";
-
 // Only what an earlier calibration wrote may go.
 void check_output(const fs::path& file) {
+  check_output_place(fmt::format("--output {}", file.string()), file);
   std::error_code error;
-  const fs::path folder = fs::absolute(file).parent_path();
-  if (!fs::is_directory(folder, error)) {
-    throw UsageError(fmt::format("--output {}: there is no folder {}", file.string(), folder.string()));
-  }
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw UsageError(fmt::format("--output {}: you may not write to {}", file.string(), folder.string()));
-  }
   if (!fs::exists(file, error)) return;
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  if (line == fmt::format("# {}", first_line)) return;
+  std::string begin(config::calibration_first_line.size(), ' ');
+  std::ifstream(file).read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (begin == config::calibration_first_line) return;
   throw UsageError(
       fmt::format("--output {}: is there, and no file that `lockstep calibrate` wrote. Give another name",
                   file.string()));
@@ -70,7 +62,7 @@ std::vector<std::string> header(const CalibrationPlan& plan, const Calibration& 
   std::string workers;
   for (const int ranks : plan.workers) workers += (workers.empty() ? "" : ", ") + std::to_string(ranks);
   return {
-      first_line,
+      std::string(config::calibration_first_line.substr(2)),  // without "# "
       "`lockstep simulate`, `plan` and `train` model runs on it by cluster.file, the first two by --cluster.",
       "",
       fmt::format("when     {:%Y-%m-%d %H:%M:%S} UTC{}", fmt::gmtime(now),

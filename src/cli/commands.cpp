@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
+#include <stdexcept>
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
@@ -64,6 +66,10 @@ constexpr Entry entries[] = {
     {"calibrate", calibrate},
 };
 
+constexpr std::string_view out_of_memory =
+    "out of memory: free some (or raise `ulimit -v`), or ask for less: fewer GPUs (a smaller parallel.dp), "
+    "fewer micro-batches (a larger parallel.micro_batch), fewer ranks in --ranks or --steps with --trace, "
+    "fewer cluster.rack_uplinks and cluster.pod_uplinks";
 constexpr std::string_view status_page = "docs/status.md lists what works";
 
 std::string first_word(std::string_view name) { return std::string(name.substr(0, name.find(' '))); }
@@ -194,6 +200,12 @@ int run(const Arguments& arguments) {
     return exit_usage;
   } catch (const RunError& error) {
     complain(error.what());
+    return exit_run_failed;
+  } catch (const std::bad_alloc&) {
+    complain(out_of_memory);
+    return exit_run_failed;
+  } catch (const std::length_error&) {  // more elements than any memory holds
+    complain(out_of_memory);
     return exit_run_failed;
   } catch (const std::exception& error) {
     complain(fmt::format("this is a fault in Lockstep itself: {}", error.what()));

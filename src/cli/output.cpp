@@ -1,5 +1,7 @@
 #include "cli/output.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -38,7 +40,15 @@ void log(std::string_view text) {
   std::fputc('\n', stderr);
 }
 
-void complain(std::string_view text) { log("lockstep: " + std::string(text)); }
+void complain(std::string_view text) {
+  // What a user gave may hold control characters, which a terminal would obey.
+  std::string shown = "lockstep: ";
+  for (const char c : text) {
+    const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+    shown += control ? fmt::format("\\x{:02X}", static_cast<unsigned>(c)) : std::string(1, c);
+  }
+  log(shown);
+}
 
 void finish_output() {
   if (std::fflush(stdout) != 0) cannot_write();

@@ -1,6 +1,8 @@
 // `lockstep calibrate`: what it refuses before it measures anything. tests/cli_train lets it measure.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "cli/program.hpp"
@@ -27,6 +29,24 @@ TEST_F(CalibrateRefuses, ToOverwriteWhatItDidNotWrite) {
   expect({"--output", "run.toml"}, "no file that `lockstep calibrate` wrote");
   std::ofstream(folder_.path() / "cluster.toml") << "[cluster]\n";
   expect({}, "--output cluster.toml");
+}
+
+// A device gives no end of bytes, a pipe none at all.
+TEST_F(CalibrateRefuses, WhatIsNoRegularFile) {
+  ASSERT_EQ(mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
+  for (const char* file : {"/dev/full", "/dev/zero", "/dev/null", "pipe"}) {
+    expect({"--output", file}, "no regular file");
+  }
+  expect({"--output", "."}, "is a folder");
+}
+
+TEST_F(CalibrateRefuses, AFolderForTemporaryFilesThatIsNotThere) {
+  if (!has_worker()) GTEST_SKIP() << "this build has no trainer, which is looked for first";
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("TMPDIR", "/nowhere/at/all", 1);
+  expect({"--quick"}, "set TMPDIR to one that you may write to");
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
 }
 
 TEST_F(CalibrateRefuses, AFolderThatIsNotThere) {
