@@ -26,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using parallel::ActionKind;
 
-enum Part : size_t { gemm, attention, memory, optimizer, data, tp, cp, pp, dp, other, part_count };
+enum Part : size_t { gemm, attention, memory, optimizer, data, tp, cp, pp, dp, other };
+constexpr size_t part_count = MeasuredRun::part_count;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, part_count> part_words = {{
     {"gemm", "matrix products"},
@@ -125,13 +126,41 @@ void check_same(const config::RunFile& run, const config::RunFile& real, const f
       folder.string(), differences));
 }
 
+[[noreturn]] void refuse_file(const fs::path& file, const std::string& why) {
+  throw RunError(
+      fmt::format("{}: {}; restore the file, or name another run in --against", file.string(), why));
+}
+
+// A rank's spans, at least one of each of the steps.
+observe::SpanFile load_rank(const fs::path& path, int64_t rank, const std::set<int64_t>& steps) {
+  observe::SpanFile file;
+  try {
+    file = observe::load_spans(path);
+  } catch (const RunError& error) {
+    throw RunError(fmt::format("{}; --against needs the spans of every rank: restore it, or train once more",
+                               error.what()));
+  }
+  if (file.rank != rank) {
+    refuse_file(path, fmt::format("holds the spans of rank {}, not of rank {}", file.rank, rank));
+  }
+  if (file.dropped > 0) {
+    refuse_file(path, fmt::format("{} spans came after the recorder was full (train with fewer "
+                                  "train.trace_steps)",
+                                  file.dropped));
+  }
+  std::set<int64_t> missing = steps;
+  for (const observe::Span& span : file.spans) missing.erase(span.step);
+  if (!missing.empty()) refuse_file(path, fmt::format("holds no span of step {}", *missing.begin()));
+  return file;
+}
+
 // Kernels of the traced steps, mean over ranks and steps.
 Seconds traced_kernels(const ProgramKernels& kernels, const fs::path& trace, int64_t ranks,
                        const std::set<int64_t>& steps) {
   Seconds seconds{};
   const double share = 1.0 / static_cast<double>(ranks * static_cast<int64_t>(steps.size()));
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const observe::SpanFile file = observe::load_spans(trace / fmt::format("rank-{}.spans", rank));
+    const observe::SpanFile file = load_rank(trace / fmt::format("rank-{}.spans", rank), rank, steps);
     for (const observe::Span& span : file.spans) {
       if (steps.count(span.step) == 0) continue;
       if (span.stream != observe::Stream::compute && span.stream != observe::Stream::host) continue;
@@ -148,6 +177,22 @@ void add_waits(Seconds& seconds, const observe::ExposedSeconds& waits, double sh
   seconds[cp] += waits.cp * share;
   seconds[pp] += waits.pp * share;
   seconds[dp] += waits.dp * share;
+}
+
+// Times of the steady steps that a run can have had; waits of those whose waits all came.
+void check_steps(const std::vector<observe::StepRecord>& steps, int64_t first, const fs::path& database) {
+  for (const observe::StepRecord& step : steps) {
+    if (step.step < first || step.skipped) continue;
+    if (!(step.seconds > 0) || !std::isfinite(step.seconds)) {
+      refuse_file(database, fmt::format("step {} took {} seconds", step.step, step.seconds));
+    }
+    if (!step.waits) continue;
+    const observe::ExposedSeconds& e = step.waits->exposed;
+    for (const double seconds : {e.tp, e.cp, e.pp, e.dp}) {
+      if (seconds >= 0 && std::isfinite(seconds)) continue;
+      refuse_file(database, fmt::format("step {} waited {} seconds", step.step, seconds));
+    }
+  }
 }
 
 // The steps that the workers traced, whose waits all came.
@@ -180,52 +225,59 @@ Seconds measured_parts(const ProgramKernels& kernels, const config::RunFile& rea
 
 }  // namespace
 
-Comparison compare(const config::RunFile& run, const std::vector<parallel::Program>& programs,
-                   const sim::SharedStep& predicted, const fs::path& folder) {
+MeasuredRun read_measured_run(const config::RunFile& run, const std::vector<parallel::Program>& programs,
+                              const fs::path& folder) {
   const observe::RunFolder real_folder = observe::RunFolder::open(folder);
   const config::RunFile real = config::load_run_file(real_folder.run_toml(), {});
   check_same(run, real, folder);
   const std::vector<observe::StepRecord> steps = observe::RunStore::open(real_folder.database()).steps();
-  Comparison c;
-  c.first_step = first_steady_step(real.train);
-  c.measured_seconds = median_step_seconds(steps, c.first_step);
-  c.steps = std::count_if(steps.begin(), steps.end(),
-                          [&](const auto& step) { return step.step >= c.first_step && !step.skipped; });
+  MeasuredRun m;
+  m.directory = folder.string();
+  m.first_step = first_steady_step(real.train);
+  check_steps(steps, m.first_step, real_folder.database());
+  m.seconds = median_step_seconds(steps, m.first_step);
+  m.steps = std::count_if(steps.begin(), steps.end(),
+                          [&](const auto& step) { return step.step >= m.first_step && !step.skipped; });
   const std::vector<observe::StepRecord> traced = traced_steps(real, steps);
   if (traced.empty()) {
     throw UsageError(
         fmt::format("--against {}: that run traced no step from step {} on; train with "
                     "train.trace_steps of at least 1, and beyond train.trace_first_step",
-                    folder.string(), c.first_step));
+                    folder.string(), m.first_step));
   }
-  const ProgramKernels kernels = kernels_of(parallel::Layout(run), programs);
-  const Seconds here = predicted_parts(kernels, predicted),
-                there = measured_parts(kernels, real, real_folder.trace(), traced);
+  m.first_traced = traced.front().step;
+  m.traced = static_cast<int64_t>(traced.size());
+  for (const observe::StepRecord& step : traced) {
+    m.traced_seconds += step.seconds / static_cast<double>(m.traced);
+  }
+  m.parts = measured_parts(kernels_of(parallel::Layout(run), programs), real, real_folder.trace(), traced);
+  return m;
+}
+
+Comparison compare(const config::RunFile& run, const std::vector<parallel::Program>& programs,
+                   const sim::SharedStep& predicted, const MeasuredRun& measured) {
+  Comparison c;
   c.cluster = cluster_name(run);
-  c.run_directory = folder.string();
   c.stretch = predicted.stretch;
   c.predicted_seconds = predicted.step.seconds;
-  c.first_traced = traced.front().step;
-  c.traced = static_cast<int64_t>(traced.size());
-  for (const observe::StepRecord& step : traced) {
-    c.traced_seconds += step.seconds / static_cast<double>(c.traced);
-  }
+  c.measured = measured;
+  const Seconds here = predicted_parts(kernels_of(parallel::Layout(run), programs), predicted);
   for (size_t i = 0; i < part_count; ++i) {
-    c.parts.push_back({part_words[i].first, part_words[i].second, here[i], there[i]});
+    c.parts.push_back({part_words[i].first, part_words[i].second, here[i], measured.parts[i]});
   }
   return c;
 }
 
 Json comparison_json(const Comparison& c) {
-  Json out = {{"run_directory", c.run_directory},
+  Json out = {{"run_directory", c.measured.directory},
               {"cluster", c.cluster},
               {"predicted_seconds", c.predicted_seconds},
-              {"measured_seconds", c.measured_seconds},
-              {"error", c.predicted_seconds / c.measured_seconds - 1},
-              {"measured_steps", c.steps},
+              {"measured_seconds", c.measured.seconds},
+              {"error", c.predicted_seconds / c.measured.seconds - 1},
+              {"measured_steps", c.measured.steps},
               {"stretch", c.stretch},
-              {"traced_steps", c.traced},
-              {"traced_seconds", c.traced_seconds}};
+              {"traced_steps", c.measured.traced},
+              {"traced_seconds", c.measured.traced_seconds}};
   out["parts"] = Json::array();
   for (const ComparedPart& part : c.parts) {
     out["parts"].push_back(
@@ -238,8 +290,8 @@ std::string comparison_text(const Comparison& c, const cost::Style& style) {
   std::string text = fmt::format(
       "\nPredicted with {}, measured in {}.\nParts are means over ranks and, measured, over {} traced step{} "
       "from step {} on, which took {} each.\n",
-      c.cluster, c.run_directory, c.traced, c.traced == 1 ? "" : "s", c.first_traced,
-      format_seconds(c.traced_seconds));
+      c.cluster, c.measured.directory, c.measured.traced, c.measured.traced == 1 ? "" : "s",
+      c.measured.first_traced, format_seconds(c.measured.traced_seconds));
   if (c.stretch > 1) {
     text += fmt::format(
         "The workers share cores: with their waits for a core, kernels take {:.2f} times as long as alone. "
@@ -254,11 +306,11 @@ std::string comparison_text(const Comparison& c, const cost::Style& style) {
                format_seconds(part.measured)},
               part.name);
   }
-  table.row({"step", format_seconds(c.predicted_seconds), format_seconds(c.measured_seconds)});
+  table.row({"step", format_seconds(c.predicted_seconds), format_seconds(c.measured.seconds)});
   return text + table.text() +
-         style.bold(fmt::format("Predicted {}.", off_by(c.predicted_seconds, c.measured_seconds))) +
-         style.dim(
-             fmt::format(" The measured step is the middle of {} from step {} on.", c.steps, c.first_step)) +
+         style.bold(fmt::format("Predicted {}.", off_by(c.predicted_seconds, c.measured.seconds))) +
+         style.dim(fmt::format(" The measured step is the middle of {} from step {} on.", c.measured.steps,
+                               c.measured.first_step)) +
          "\n";
 }
 

@@ -1,6 +1,8 @@
 // A simulated step beside the steps of a real run, part by part: simulate --against RUN_FOLDER.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -14,6 +16,18 @@
 
 namespace lockstep::cli {
 
+// The steps of a real run, read and found whole.
+struct MeasuredRun {
+  static constexpr size_t part_count = 10;
+
+  std::string directory;
+  double seconds = 0;                 // the middle of the steady steps'
+  int64_t first_step = 0, steps = 0;  // which those are: from first_step on, so many
+  double traced_seconds = 0;          // mean of the traced steps, which the parts add up to
+  int64_t first_traced = 0, traced = 0;
+  std::array<double, part_count> parts{};  // as in Comparison::parts
+};
+
 // Seconds of a step, mean over ranks.
 struct ComparedPart {
   std::string_view name;
@@ -23,23 +37,23 @@ struct ComparedPart {
 };
 
 struct Comparison {
-  std::string cluster;        // whose figures predicted
-  std::string run_directory;  //
-  double stretch = 1;         // of kernels on shared cores, see sim::SharedStep
+  std::string cluster;  // whose figures predicted
+  double stretch = 1;   // of kernels on shared cores, see sim::SharedStep
   double predicted_seconds = 0;
-  double measured_seconds = 0;        // the middle of the steady steps'
-  int64_t first_step = 0, steps = 0;  // which those are: from first_step on, so many
-  double traced_seconds = 0;          // mean of the traced steps, which the measured parts add up to
-  int64_t first_traced = 0, traced = 0;
+  MeasuredRun measured;
   std::vector<ComparedPart> parts;
 };
 
-// `run` and its `programs` are what was simulated. Kernels are told apart by the names that the program gives
-// its ops, so a part means the same on both sides; waits are the workers' own account. UsageError where the
-// run in `folder` trained another model, layout or batch (it names what differs) or left no trace, RunError
-// where its files cannot be read.
+// `run` and its `programs` are what is simulated. UsageError where the run in `folder` trained another model,
+// layout or batch (it names what differs) or left no trace, RunError where its files cannot be read or hold
+// what no run leaves (it names file and step).
+MeasuredRun read_measured_run(const config::RunFile& run, const std::vector<parallel::Program>& programs,
+                              const std::filesystem::path& folder);
+
+// Kernels are told apart by the names that the program gives its ops, so a part means the same on both sides;
+// waits are the workers' own account.
 Comparison compare(const config::RunFile& run, const std::vector<parallel::Program>& programs,
-                   const sim::SharedStep& predicted, const std::filesystem::path& folder);
+                   const sim::SharedStep& predicted, const MeasuredRun& measured);
 
 Json comparison_json(const Comparison& comparison);
 std::string comparison_text(const Comparison& comparison, const cost::Style& style);

@@ -21,8 +21,7 @@ int plan(const Arguments& arguments) {
       .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
-  add_cluster_file(overrides, cluster);
-  const config::RunFile run = config::load_run_file(file, overrides);
+  const config::RunFile run = load_modelled_run(file, overrides, cluster);
   checked_programs(parallel::Layout(run));
   const lockstep::plan::Plan result = lockstep::plan::plan_of(run);
   if (json) {

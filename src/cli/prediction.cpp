@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "cli/modelled_run.hpp"
+#include "cli/output.hpp"
 #include "cluster/calibration.hpp"
 #include "config/batch_ramp.hpp"
 #include "config/value.hpp"
@@ -18,8 +19,18 @@ namespace lockstep::cli {
 
 static_assert(observe::Prediction::part_names == cost::StepSplit::names);
 
-void add_cluster_file(std::vector<std::string>& overrides, const std::string& file) {
-  if (!file.empty()) overrides.push_back("cluster.file=" + config::to_literal(file));
+config::RunFile load_modelled_run(const std::string& file, std::vector<std::string> overrides,
+                                  const std::string& cluster) {
+  if (!cluster.empty()) {
+    for (const std::string& one : overrides) {
+      if (!one.starts_with("cluster.file")) continue;
+      throw UsageError(fmt::format("--cluster {} and --set {}: give one cluster file", cluster, one));
+    }
+    overrides.push_back("cluster.file=" + config::to_literal(cluster));
+  }
+  config::RunFile run = config::load_run_file(file, overrides);
+  for (const std::string& note : run.origin.notes) complain("note: " + note);
+  return run;
 }
 
 std::string cluster_name(const config::RunFile& run) {

@@ -10,8 +10,10 @@
 
 namespace lockstep::cli {
 
-// The flag --cluster FILE as the override that it stands for; none when it was not given.
-void add_cluster_file(std::vector<std::string>& overrides, const std::string& file);
+// The run file with `overrides` and the figures of --cluster FILE (empty: not given). Notes on what has no
+// effect go to standard error.
+config::RunFile load_modelled_run(const std::string& file, std::vector<std::string> overrides,
+                                  const std::string& cluster);
 
 // Whose figures a run is modelled with: "preset local", or the file that they stand in (a cluster file, or
 // the run file itself when it names them).

@@ -1,10 +1,12 @@
 // lockstep simulate RUN.toml
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <filesystem>
+#include <chrono>
+#include <cstdio>
 #include <optional>
-#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -13,7 +15,10 @@
 #include "cli/flags.hpp"
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
+#include "cli/output_place.hpp"
 #include "cli/prediction.hpp"
+#include "cli/trace_size.hpp"
+#include "observe/progress.hpp"
 #include "observe/trace_writer.hpp"
 #include "plan/memory.hpp"
 #include "plan/report.hpp"
@@ -26,19 +31,21 @@ namespace lockstep::cli {
 namespace {
 
 struct Wanted {
+  std::string file, cluster, against;  // the last two: empty when not given
+  std::vector<std::string> overrides;
   std::string trace;               // file; empty: none
   std::vector<NumberRange> ranks;  // in the trace; empty: one of every pipeline stage
+  int64_t steps = 1;
+  std::optional<int64_t> seed;
+  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
+  bool json = false, why = false;
 };
 
-std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layout, const std::string& file) {
+std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layout) {
   std::vector<int> out;
   if (wanted.trace.empty()) {
     if (!wanted.ranks.empty()) throw UsageError("--ranks says what the trace holds: give --trace FILE too");
     return out;
-  }
-  std::error_code error;
-  if (std::filesystem::equivalent(wanted.trace, file, error)) {
-    throw UsageError(fmt::format("--trace {}: is the run file itself. Give another name", wanted.trace));
   }
   const int64_t last = layout.mesh().size() - 1;
   for (const NumberRange& ranks : wanted.ranks) {
@@ -53,25 +60,75 @@ std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layo
   return out;
 }
 
+// A bar with an ETA on a terminal, nothing elsewhere.
+class StepProgress {
+ public:
+  explicit StepProgress(int64_t steps)
+      : steps_(steps), bar_(stderr, observe::detect_terminal(STDERR_FILENO), "simulate", steps) {
+    bar_.update(0, -1);
+  }
+  void update(int64_t done) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+    bar_.update(done, passed.count() / static_cast<double>(done) * static_cast<double>(steps_ - done));
+  }
+  void finish() { bar_.finish(); }
+
+ private:
+  int64_t steps_;
+  observe::Progress bar_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+struct Simulated {
+  sim::SharedStep shared;  // means over the steps
+  std::vector<double> seconds;
+  std::optional<sim::Why> why;
+};
+
+Simulated simulate_steps(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                         sim::StepOptions options, const Wanted& wanted) {
+  Simulated out;
+  sim::SeveralSteps all;
+  StepProgress progress(wanted.steps);
+  for (options.step = 0; options.step < wanted.steps; ++options.step) {
+    out.shared = sim::simulate_shared_step(layout, programs, options);
+    if (wanted.why && options.step == 0) out.why = sim::explain(layout, programs, options, out.shared.step);
+    all.add(std::move(out.shared.step));
+    progress.update(options.step + 1);
+  }
+  progress.finish();
+  out.shared.step = all.summary();
+  out.seconds = all.seconds();
+  return out;
+}
+
+void print_json_report(const config::RunFile& run, const Simulated& simulated, const Json& memory,
+                       const std::optional<Comparison>& comparison) {
+  Json document = sim::simulate_json(run, simulated.shared.step, simulated.seconds, memory);
+  if (simulated.why) document["why"] = sim::why_json(*simulated.why);
+  if (comparison) document["against"] = comparison_json(*comparison);
+  print_json(document);
+}
+
+std::string trace_line(const std::string& trace, size_t ranks) {
+  const char* viewer = observe::is_perfetto_name(trace) ? "Perfetto" : "chrome://tracing or Perfetto";
+  return fmt::format("\n{} holds {} rank{}, for {}\n", trace, ranks, ranks == 1 ? "" : "s", viewer);
+}
+
 }  // namespace
 
 int simulate(const Arguments& arguments) {
-  std::string file, cluster, against;
-  std::vector<std::string> overrides;
   Wanted wanted;
-  int64_t steps = 1;
-  std::optional<int64_t> seed;
-  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
-  bool json = false, why = false;
   Flags flags("simulate",
               "lockstep simulate configs/llama3-405b-16k.toml --steps 3 --trace step.json --ranks 0-7,128");
-  flags.required(file, "RUN.toml", "the run file")
-      .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
-      .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
-      .text(against, "--against", "RUN_FOLDER", "sets the step beside those of a real run of the same layout")
-      .number(steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
-      .number(seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
-      .number(threads, "--threads", "N",
+  flags.required(wanted.file, "RUN.toml", "the run file")
+      .list(wanted.overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
+      .text(wanted.cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
+      .text(wanted.against, "--against", "RUN_FOLDER",
+            "sets the step beside those of a real run of the same layout")
+      .number(wanted.steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
+      .number(wanted.seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
+      .number(wanted.threads, "--threads", "N",
               "to simulate with; the result is the same. Otherwise all cores' worth", {1, 1024})
       .text(wanted.trace, "--trace", "FILE",
             "writes the steps as a trace: Perfetto's format for FILE.pftrace, else Chrome's (JSON)")
@@ -79,50 +136,41 @@ int simulate(const Arguments& arguments) {
               "ranks in the trace, such as 0-7,128; otherwise one of every pipeline stage",
               {0, std::numeric_limits<int>::max()})
       .toggle(
-          why, "--why",
+          wanted.why, "--why",
           "the critical path, what if parts of it were free, and who made others wait (of the first step)")
-      .toggle(json, "--json", "one JSON document on standard output");
+      .toggle(wanted.json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
 
-  add_cluster_file(overrides, cluster);
-  const config::RunFile run = config::load_run_file(file, overrides);
+  // Whatever can be refused is, before anything is simulated or written.
+  const config::RunFile run = load_modelled_run(wanted.file, wanted.overrides, wanted.cluster);
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
-  if (seed) options.seed = *seed;
-  options.threads = static_cast<int>(threads);
-  options.traced_ranks = traced_ranks(wanted, layout, file);
+  if (wanted.seed) options.seed = *wanted.seed;
+  options.threads = static_cast<int>(wanted.threads);
+  options.traced_ranks = traced_ranks(wanted, layout);
   const std::vector<parallel::Program> programs = checked_programs(layout);
-
-  sim::SeveralSteps all;
-  std::optional<sim::Why> explained;
-  sim::SharedStep shared;
-  for (options.step = 0; options.step < steps; ++options.step) {
-    shared = sim::simulate_shared_step(layout, programs, options);
-    if (why && options.step == 0) explained = sim::explain(layout, programs, options, shared.step);
-    all.add(shared.step);
+  if (!wanted.trace.empty()) {
+    check_trace_place(wanted.trace, {wanted.file, wanted.cluster}, wanted.against);
+    check_trace_size(trace_size(layout, programs, options.traced_ranks, wanted.steps), wanted.trace);
   }
-  const sim::StepResult result = shared.step = all.summary();
-  if (!wanted.trace.empty()) sim::write_trace(wanted.trace, layout.mesh(), result.traces);
+  std::optional<MeasuredRun> measured;
+  if (!wanted.against.empty()) measured = read_measured_run(run, programs, wanted.against);
+
+  const Simulated simulated = simulate_steps(layout, programs, options, wanted);
+  const sim::StepResult& result = simulated.shared.step;
   std::optional<Comparison> comparison;
-  if (!against.empty()) comparison = compare(run, programs, shared, against);
+  if (measured) comparison = compare(run, programs, simulated.shared, *measured);
+  if (!wanted.trace.empty()) sim::write_trace(wanted.trace, layout.mesh(), result.traces);
   const lockstep::plan::MemoryReport memory = lockstep::plan::memory_of(layout, programs);
-  if (json) {
-    Json document = sim::simulate_json(run, result, all.seconds(), memory_json(memory));
-    if (explained) document["why"] = sim::why_json(*explained);
-    if (comparison) document["against"] = comparison_json(*comparison);
-    print_json(document);
+  if (wanted.json) {
+    print_json_report(run, simulated, memory_json(memory), comparison);
     return exit_ok;
   }
   const cost::Style style = text_style();
-  print(sim::simulate_text(run, result, all.seconds(), style) + memory_text(memory, style));
-  if (explained) print(sim::why_text(layout.mesh(), *explained, style));
+  print(sim::simulate_text(run, result, simulated.seconds, style) + memory_text(memory, style));
+  if (simulated.why) print(sim::why_text(layout.mesh(), *simulated.why, style));
   if (comparison) print(comparison_text(*comparison, style));
-  if (!wanted.trace.empty()) {
-    const char* viewer =
-        observe::is_perfetto_name(wanted.trace) ? "Perfetto" : "chrome://tracing or Perfetto";
-    print(fmt::format("\n{} holds {} rank{}, for {}\n", wanted.trace, options.traced_ranks.size(),
-                      options.traced_ranks.size() == 1 ? "" : "s", viewer));
-  }
+  if (!wanted.trace.empty()) print(trace_line(wanted.trace, options.traced_ranks.size()));
   return exit_ok;
 }
 

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 
 #include "base/json.hpp"
@@ -65,6 +67,21 @@ class Against : public testing::Test {
     for (const auto& [name, seconds] : parts) sum += seconds;
     parts["other"] = traced_seconds - sum;
     return parts;
+  }
+
+  // Writes a step again, as no run does.
+  void spoil(int64_t number, double seconds, double waited) const {
+    const std::filesystem::path file = folder_.path() / "run/run.db";
+    std::vector<observe::StepRecord> steps = observe::RunStore::open(file).steps();
+    std::filesystem::remove(file);
+    observe::RunStore store = observe::RunStore::create(file);
+    for (observe::StepRecord& step : steps) {
+      if (step.step == number) {
+        step.seconds = seconds;
+        step.waits->exposed.pp = waited;
+      }
+      store.append_step(step);
+    }
   }
 
   Outcome simulate(std::vector<std::string> more) const {
@@ -145,7 +162,8 @@ TEST_F(Against, ThePredictedKernelsAreTheProgramsOwn) {
   sim::StepOptions options;
   options.jitter = false;
   const sim::SharedStep shared = sim::simulate_shared_step(layout, programs, options);
-  const cli::Comparison c = cli::compare(here, programs, shared, folder_.path() / "run");
+  const cli::Comparison c =
+      cli::compare(here, programs, shared, cli::read_measured_run(here, programs, folder_.path() / "run"));
   double kernels = 0;
   for (const cli::ComparedPart& part : c.parts) {
     if (part.name == "optimizer") {
@@ -178,6 +196,72 @@ TEST_F(Against, ARunWithoutATraceOrWithoutAFolderIsRefused) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.err.find("train.trace_steps of at least 1"), std::string::npos) << outcome.err;
   EXPECT_EQ(lockstep({"simulate", file_.string(), "--against", "/nowhere"}).code, 2);
+}
+
+TEST_F(Against, NothingIsWrittenInOrBesideTheRun) {
+  plant(run(traced_));
+  const auto before = listing(folder_.path());
+  const std::string inside = (folder_.path() / "run").string();
+  std::filesystem::create_directory_symlink(inside, folder_.path() / "link");
+  for (const std::string& trace :
+       {inside + "/run.db", inside + "/trace/new.json", (folder_.path() / "link" / "t.json").string(),
+        inside + "/../run/t.json"}) {
+    const Outcome outcome = simulate({"--trace", trace});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.err.find("lies in the run folder"), std::string::npos) << outcome.err;
+  }
+  std::filesystem::remove(folder_.path() / "link");
+  EXPECT_EQ(listing(folder_.path()), before);
+  EXPECT_EQ(simulate({}).code, 0);
+  EXPECT_EQ(listing(folder_.path()), before) << "reading leaves no file beside the store";
+}
+
+// Whatever is wrong with the run is told before a trace is written.
+TEST_F(Against, AWrongRunLeavesTheTraceAsItWas) {
+  const std::string trace = (folder_.path() / "t.json").string();
+  EXPECT_EQ(simulate({"--trace", trace}).code, 2) << "no run there";
+  plant(run(traced_));
+  EXPECT_EQ(simulate({"--trace", trace, "--set", "train.sequence=64"}).code, 2);
+  std::filesystem::resize_file(folder_.path() / "run/trace/rank-2.spans", 100);
+  const Outcome cut = simulate({"--trace", trace});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_NE(cut.err.find("rank-2.spans: not a whole span file"), std::string::npos) << cut.err;
+  EXPECT_NE(cut.err.find("needs the spans of every rank"), std::string::npos) << cut.err;
+  EXPECT_FALSE(std::filesystem::exists(trace));
+}
+
+TEST_F(Against, SpansOfAnotherRankAreRefused) {
+  plant(run(traced_));
+  const auto spans = folder_.path() / "run/trace";
+  std::filesystem::copy_file(spans / "rank-1.spans", spans / "rank-3.spans",
+                             std::filesystem::copy_options::overwrite_existing);
+  const Outcome outcome = simulate({});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("rank-3.spans: holds the spans of rank 1, not of rank 3"), std::string::npos)
+      << outcome.err;
+  observe::SpanRecorder(3, 1).save(spans / "rank-3.spans");
+  EXPECT_NE(simulate({}).err.find("rank-3.spans: holds no span of step 5"), std::string::npos);
+}
+
+TEST_F(Against, TimesThatNoStepTakesAreRefused) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  for (const double seconds : {0.0, -1.0, nan, inf}) {
+    std::filesystem::remove_all(folder_.path() / "run");
+    plant(run(traced_));
+    spoil(7, seconds, 0.125);
+    const Outcome outcome = simulate({});
+    EXPECT_EQ(outcome.code, 1) << seconds << outcome.out;
+    EXPECT_NE(outcome.err.find("run.db: step 7 took "), std::string::npos) << outcome.err;
+    EXPECT_TRUE(outcome.out.empty());
+  }
+  spoil(7, 1, 0.125);
+  EXPECT_EQ(simulate({}).code, 0);
+  spoil(6, traced_seconds, inf);
+  EXPECT_NE(simulate({}).err.find("run.db: step 6 waited inf seconds"), std::string::npos);
+  spoil(6, traced_seconds, 0.125);
+  spoil(3, -1, 0.125);
+  EXPECT_EQ(simulate({}).code, 0) << "a step that is not looked at";
 }
 
 TEST_F(Against, RunsShowsThePredictionBesideTheMeasurement) {
