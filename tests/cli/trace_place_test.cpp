@@ -5,7 +5,10 @@
 
 #include <fstream>
 
+#include "cli/modelled_run.hpp"
 #include "cli/program.hpp"
+#include "cli/trace_size.hpp"
+#include "config/run_file.hpp"
 #include "observe/temporary_folder.hpp"
 
 namespace lockstep::test {
@@ -77,11 +80,28 @@ TEST_F(TracePlace, WhatIsNoRegularFileIsRefusedButADevice) {
   EXPECT_NE(full.err.find("No space left"), std::string::npos) << full.err;
 }
 
-// Three sizes that no machine of today has room for.
+// More than any machine of today has room for.
 TEST_F(TracePlace, ATraceBeyondThisMachineIsRefusedBeforeItIsMade) {
   const std::vector<std::string> words = {"--trace", "t.json", "--ranks", "0-7", "--steps", "1000000"};
   expect_refused(words, "8 ranks x 1,000,000 steps are");
   expect_refused(words, "name fewer ranks in --ranks, or fewer --steps");
+}
+
+TEST_F(TracePlace, TheSizeThatIsToldBeforeIsTheSize) {
+  const config::RunFile run = config::load_run_file(folder_.path() / "run.toml", {});
+  const parallel::Layout layout(run);
+  const cli::TraceSize size =
+      cli::trace_size(layout, cli::checked_programs(layout), {0, 1, 2, 3, 4, 5, 6, 7}, 2);
+  for (const char* name : {"t.json", "t.pftrace"}) {
+    ASSERT_EQ(simulate({"--trace", name, "--ranks", "0-7", "--steps", "2"}).code, 0);
+    const auto bytes = static_cast<double>(std::filesystem::file_size(folder_.path() / name));
+    EXPECT_GT(size.file_bytes(name), bytes / 2) << name;
+    EXPECT_LT(size.file_bytes(name), bytes * 2) << name;
+  }
+  const std::string trace = read_text(folder_.path() / "t.json"), slice = "\"ph\":\"X\"";
+  double slices = 0;
+  for (size_t at = trace.find(slice); at != std::string::npos; at = trace.find(slice, at + 1)) ++slices;
+  EXPECT_EQ(size.spans, slices);
 }
 
 TEST_F(TracePlace, OutOfMemorySaysWhatToReduce) {
