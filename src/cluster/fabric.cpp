@@ -17,7 +17,9 @@ Fabric::Fabric(const config::ClusterConfig& cluster, int ranks,
                const std::vector<config::SlowRank>& slow_links, uint64_t seed)
     : nic_(2 * ranks),
       upper_(4 * ranks),
-      nvlink_bandwidth_(cluster.nvlink_bandwidth * cluster.network_efficiency),
+      nvlink_bandwidth_(cluster.nvlink_bandwidth * (cluster.nvlink_efficiency > 0
+                                                        ? cluster.nvlink_efficiency
+                                                        : cluster.network_efficiency)),
       nic_bandwidth_(cluster.nic_bandwidth * cluster.network_efficiency),
       seed_(seed) {
   if (cluster.gpus_per_node < 1 || cluster.gpus_per_rack < 1 || cluster.gpus_per_pod < 1) {

@@ -6,8 +6,8 @@
 // them a pod has a layer that joins its first switches, and above the pods another one joins those. What
 // leaves a first switch shares the bandwidth below it / rack_oversubscription; what leaves a pod that /
 // pod_oversubscription (Llama 3, arXiv:2407.21783, section 3.3.1: 1:7 above pods of 3,072 GPUs). Every link
-// carries both directions at once; network_efficiency is what of its bandwidth data gets. First switches and
-// pods have all GPUs that they can hold, whether the run uses them or not.
+// carries both directions at once; network_efficiency is what of its bandwidth data gets (nvlink_efficiency
+// of NVLink's). First switches and pods have all GPUs that they can hold, whether the run uses them or not.
 //
 // With rack_uplinks or pod_uplinks = K the way up is K equal links, and each pair of ranks is hashed to one
 // of them, as equal-cost multipath routing does (RFC 2992): two pairs may meet on one link while others idle.

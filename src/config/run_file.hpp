@@ -100,10 +100,11 @@ struct ClusterConfig {
   double core_switch_seconds = 0;     // of a core, when a worker that waits gives it to another
   double step_overhead = 0;           // seconds of a worker between two steps
   double nvlink_bandwidth = 0;        // inside a node, per GPU and direction
-  double nvlink_latency = 0;          // per ring step or message
+  double nvlink_latency = 0;          // per message or ring's hop, in NCCL's Simple
   double nic_bandwidth = 0;           // outside a node, per GPU and direction
-  double nic_latency = 0;             // per ring step or message
+  double nic_latency = 0;             // the same
   double network_efficiency = 0;      // share of a link's bandwidth that large messages reach
+  double nvlink_efficiency = 0;       // the same of NVLink's; 0: network_efficiency
   Topology topology = Topology::racks;
   double switch_latency = 0;         // of each switch layer above the first, on the way up and down
   double message_overhead = 0;       // fixed cost of one collective or message
@@ -112,7 +113,8 @@ struct ClusterConfig {
   int64_t rack_uplinks = 0;          // equal links that flows are hashed to; 0: spread evenly
   int64_t pod_uplinks = 0;
   CollectiveAlgorithm collective_algorithm = CollectiveAlgorithm::automatic;
-  bool low_latency_protocols = true;  // NCCL's LL and LL128
+  bool low_latency_protocols = true;  // NCCL's protocols and tuning
+  double low_latency_bandwidth = 0;   // that LL moves at most inside a node, bytes/s; 0: no limit
   // Measured times, in place of the model of links.
   std::vector<TimedTransfer> all_reduce_times, all_gather_times, reduce_scatter_times, message_times;
   double storage_bandwidth = 1e9;  // bytes/s at which a rank reads its batch

@@ -94,8 +94,10 @@ std::vector<Key> cluster_keys() {
           {.low = 0, .high = 1 << 28}),
       KEY(cluster, gpus_per_node, "GPUs that share NVLink.", or_preset, gpu_count),
       KEY(cluster, gpus_per_rack, "GPUs in one rack.", or_preset, gpu_count),
-      KEY(cluster, gpus_per_pod, "GPUs below one pod's switches, at full bandwidth to each other.", or_preset,
-          gpu_count),
+      KEY(cluster, gpus_per_pod,
+          "GPUs below one pod's switches; at full bandwidth to each other unless rack_oversubscription is "
+          "above 1.",
+          or_preset, gpu_count),
       KEY(cluster, gpu, "Name of the device.", or_preset, {.printable = true}),
       KEY(cluster, peak_flops_bf16, "Dense bf16 peak of one GPU, FLOP/s.", or_preset, rate),
       KEY(cluster, peak_flops_fp32, "fp32 peak of one GPU, FLOP/s.", or_preset, rate),
@@ -137,8 +139,9 @@ std::vector<Key> cluster_keys() {
           "Type of compute in which the curves were measured, as `calibrate` says it; \"\" is not known.",
           optional, {.words = {"bf16", "fp32", "fp64"}, .may_be_empty = true}),
       KEY(cluster, communication_slowdown,
-          "How much longer, as a share, kernels take while the GPU communicates beside them.", optional,
-          {.low = 0, .high = 10}),
+          "How much longer, as a share, kernels take while the GPU communicates beside them; `plan` leaves "
+          "it out.",
+          optional, {.low = 0, .high = 10}),
       KEY(cluster, cores,
           "Processor cores that the GPUs of a node share when they are worker processes; 0: each GPU is a "
           "device.",
@@ -153,20 +156,36 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, step_overhead, "What a worker does between two steps, seconds.", optional, seconds),
       KEY(cluster, nvlink_bandwidth, "Bandwidth inside a node, per GPU and direction, bytes/s.", or_preset,
           rate),
-      KEY(cluster, nvlink_latency, "Latency of a message inside a node, seconds.", or_preset, seconds),
+      KEY(cluster, nvlink_latency,
+          "Latency inside a node of a message, and of a ring's hop in NCCL's Simple, seconds; its other "
+          "protocols are in proportion.",
+          or_preset, seconds),
       KEY(cluster, nic_bandwidth, "Bandwidth out of a node, per GPU and direction, bytes/s.", or_preset,
           rate),
-      KEY(cluster, nic_latency, "Latency of a message between nodes, seconds.", or_preset, seconds),
-      KEY(cluster, network_efficiency, "Share of a link's bandwidth that large messages reach.", or_preset,
-          share),
+      KEY(cluster, nic_latency,
+          "Latency between nodes of a message, and of a ring's hop in NCCL's Simple, seconds; its other "
+          "protocols are in proportion.",
+          or_preset, seconds),
+      KEY(cluster, network_efficiency,
+          "Share of a link's bandwidth that large messages reach; of NVLink's only where nvlink_efficiency "
+          "is 0.",
+          or_preset, share),
+      KEY(cluster, nvlink_efficiency,
+          "Share of NVLink's bandwidth that large messages reach; 0: network_efficiency.", optional,
+          {.low = 0, .high = 1}),
       KEY(cluster, topology,
           "What a first switch joins: the nodes of a rack (\"racks\"), or the GPUs of a pod that have the "
           "same "
           "place in their node (\"rails\").",
           optional, {.words = {"racks", "rails"}}),
-      KEY(cluster, switch_latency, "Latency of each switch layer above the first, both ways, seconds.",
+      KEY(cluster, switch_latency,
+          "Latency of a switch in each layer above the first, seconds; it counts on the way up and on the "
+          "way down.",
           optional, seconds),
-      KEY(cluster, message_overhead, "Fixed cost of one collective or message, seconds.", optional, seconds),
+      KEY(cluster, message_overhead,
+          "Fixed cost of a message, and of a collective in NCCL's Simple, seconds; its other protocols are "
+          "in proportion.",
+          optional, seconds),
       KEY(cluster, rack_oversubscription, "Bandwidth below a first switch over bandwidth above it.", optional,
           {.low = 1, .high = 1e6}),
       KEY(cluster, pod_oversubscription, "Bandwidth inside a pod over bandwidth between pods.", optional,
@@ -177,12 +196,18 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, pod_uplinks, "Equal links above a pod, to which flows are hashed; 0 spreads them evenly.",
           optional, uplinks),
       KEY(cluster, collective_algorithm,
-          "Algorithm of collectives; \"auto\" takes the fastest that NCCL has for the collective, its size "
-          "and "
-          "its ranks.",
+          "Algorithm of collectives, a ring where the named one does not exist for a collective or its "
+          "ranks; \"auto\" takes the faster of ring and tree for an all-reduce and rings for all else.",
           optional, {.words = {"auto", "ring", "tree", "halving_doubling", "hierarchical", "direct"}}),
       KEY(cluster, low_latency_protocols,
-          "Whether small collectives may go by NCCL's LL and LL128: less latency, less bandwidth.", optional),
+          "Whether collectives are NCCL's: beside Simple its protocols LL and LL128, which trade bandwidth "
+          "for latency, with the limits and corrections of its tuning model; else one protocol, priced from "
+          "the links alone.",
+          optional),
+      KEY(cluster, low_latency_bandwidth,
+          "Most that NCCL's LL moves inside a node, bytes/s of bus bandwidth; 0: half of the links' "
+          "bandwidth.",
+          optional, not_negative),
       KEY(cluster, all_reduce_times,
           "Measured all-reduces, in place of the model of links; between sizes by interpolation.", optional,
           timed_collectives),
@@ -351,7 +376,8 @@ std::vector<Key> other_keys() {
           seconds),
       KEY(simulate, garbage_collection_interval, "Steps between a rank's garbage collections.", optional,
           {.low = 1, .high = 1e12}),
-      KEY(simulate, retransmit_probability, "Probability that a transfer between nodes loses a packet.",
+      KEY(simulate, retransmit_probability,
+          "Probability that a collective or message between nodes loses a packet, whatever its bytes.",
           optional, below_one),
       KEY(simulate, retransmit_seconds, "What a lost packet costs.", optional, seconds),
       KEY(simulate, throttled_nodes, "Share of the nodes that are too hot.", optional, {.low = 0, .high = 1}),
@@ -366,7 +392,9 @@ std::vector<Key> other_keys() {
           slow_ranks),
       KEY(simulate, slow_links, "Ranks whose link out of the node is `factor` times slower.", optional,
           slow_ranks),
-      KEY(simulate, seed, "Seed of the jitter.", optional, seed),
+      KEY(simulate, seed,
+          "Seed of the jitter, and of the hash that deals flows to rack_uplinks and pod_uplinks.", optional,
+          seed),
   };
 }
 

@@ -63,8 +63,11 @@ PaceSolver::PaceSolver(const config::ClusterConfig& cluster, const parallel::Mes
       fabric_(fabric) {}
 
 double PaceSolver::latency(const Hops& hops, const Protocol& protocol, bool tree) const {
-  return hops.nvlink * nvlink_latency_ * (tree ? protocol.tree_nvlink : protocol.ring_nvlink) +
-         hops.nic * nic_latency_ * (tree ? protocol.tree_nic : protocol.ring_nic) +
+  const Protocol::Latencies &of = tree ? protocol.tree : protocol.ring, &simple = plain_protocol.ring;
+  // With one rank a node nothing hides what a hop over NICs takes: NCCL counts it like a tree's.
+  const double nic = hops.nvlink > 0 ? of.nic : protocol.tree.nic;
+  const double nvlink = !tree && hops.nic > 0 ? protocol.ring_nvlink_across : of.nvlink;
+  return hops.nvlink * nvlink_latency_ * nvlink / simple.nvlink + hops.nic * nic_latency_ * nic / simple.nic +
          hops.layers * 2 * switch_latency_;
 }
 
@@ -206,8 +209,9 @@ void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape,
     return;
   }
   const Hops inside{1, 0, 0};
-  const bool leaves = tally.nic > 0 && (tally.nvlink == 0 || latency(tally.over_nic(), protocols[0], false) >
-                                                                 latency(inside, protocols[0], false));
+  const bool leaves =
+      tally.nic > 0 && (tally.nvlink == 0 || latency(tally.over_nic(), plain_protocol, false) >
+                                                 latency(inside, plain_protocol, false));
   const Hops slowest = leaves ? tally.over_nic() : inside;
   if (shape.tree_height == 0) {
     pace.ways += static_cast<double>(phase.rounds) * slowest;

@@ -38,16 +38,25 @@ Collective collective_of(OpKind kind) {
 // One way to do a transfer.
 struct Way {
   Movement movement;
-  const Protocol* protocol = &protocols.front();
+  // Each group goes in the fastest: they move the same bytes over the same links.
+  std::span<const Protocol> protocols = std::span(&plain_protocol, 1);
   double times = 1;  // an all-reduce is twice its half, but for those that have no halves
   int pieces = 1;
+  // Of NCCL's collectives:
+  bool all_reduce = false;
+  int nodes = 1;             // of the group that lies on most
+  double plateau_bytes = 0;  // see ring_plateau
+  double bus_bytes = 0;      // that pass each rank's links for a byte of the op; of a half
+
+  bool is_tree() const { return movement.algorithm == "tree"; }
 };
 
 bool has_halves(std::string_view algorithm) { return algorithm != "tree" && algorithm != "halving_doubling"; }
 
-std::span<const Protocol> protocols_of(std::string_view algorithm, bool low_latency) {
+// NCCL has no hierarchical one; whoever composes it of NCCL's rings has their protocols.
+std::span<const Protocol> protocols_of(std::string_view algorithm, bool nccl) {
   const bool of_nccl = algorithm == "ring" || algorithm == "tree" || algorithm == "hierarchical";
-  return std::span(protocols).first(low_latency && of_nccl ? protocols.size() : 1);
+  return nccl && of_nccl ? std::span<const Protocol>(nccl_protocols) : std::span(&plain_protocol, 1);
 }
 
 }  // namespace
@@ -56,8 +65,9 @@ class TransferPrices::Engine {
  public:
   Engine(const config::RunFile& run, const parallel::Mesh& mesh)
       : algorithm_(run.cluster.collective_algorithm),
-        low_latency_(run.cluster.low_latency_protocols),
+        nccl_(run.cluster.low_latency_protocols),
         overhead_(run.cluster.message_overhead),
+        ll_bandwidth_(run.cluster.low_latency_bandwidth),
         mesh_(mesh),
         fabric_(run.cluster, mesh.size(), run.simulate.slow_links, static_cast<uint64_t>(run.simulate.seed)),
         solver_(run.cluster, mesh, fabric_),
@@ -83,17 +93,26 @@ class TransferPrices::Engine {
   bool moves(const Transfer& t) const;
   std::vector<std::string> algorithms(const Transfer& t, bool& as_configured);
   bool can_be_hierarchical(model::Axis axis);
+  Way way_of(const Transfer& t, const Movement& movement);
   Way fastest(const Transfer& t, bool& as_configured);
   Way with_pieces(const Way& way, const Paces& paces, double bytes) const;
+  int nodes(model::Axis axis);
   double seconds(const Way& way, const Pace& pace, double bytes) const;
+  double latency(const Way& way, const Protocol& protocol, const Pace& pace, double bytes) const;
+  double seconds_per_byte(const Way& way, const Protocol& protocol, const Pace& pace, double bytes) const;
+  struct Fastest {
+    double seconds = 0;
+    std::string_view protocol;
+  };
+  Fastest fastest_protocol(const Way& way, const Pace& pace, double bytes) const;
   double slowest(const Way& way, const Paces& paces, double bytes) const;
   RankSeconds by_rank(const Way& way, const Paces& paces, double bytes) const;
   const MeasuredTimes& measured(OpKind kind) const;
   void replace_by_measured(const Transfer& t, Price& price) const;
 
   config::CollectiveAlgorithm algorithm_;
-  bool low_latency_;
-  double overhead_;
+  bool nccl_;
+  double overhead_, ll_bandwidth_;
   parallel::Mesh mesh_;
   cluster::Fabric fabric_;
   PaceSolver solver_;
@@ -102,18 +121,68 @@ class TransferPrices::Engine {
   PaceSolver well_solver_;
   PaceSolver& choosing_;
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
+  std::map<model::Axis, int> nodes_;
   std::map<Transfer, Price> prices_;
   std::map<std::pair<Transfer, Transfer>, RankSeconds> beside_;
 };
 
+double TransferPrices::Engine::latency(const Way& way, const Protocol& protocol, const Pace& pace,
+                                       double bytes) const {
+  const bool tree = way.is_tree();
+  const Protocol::Latencies &of = tree ? protocol.tree : protocol.ring, &simple = plain_protocol.ring;
+  const double fixed = overhead_ * of.base / simple.base;
+  const double hops = solver_.latency(pace.ways, protocol, tree) +
+                      (way.pieces - 1) * solver_.latency(pace.piece, protocol, tree);
+  const bool plateau = &protocol == &nccl_protocols.front() && way.movement.algorithm == "ring" &&
+                       way.all_reduce && pace.ways.nic > 0 && bytes >= way.plateau_bytes;
+  return (fixed + way.times * hops) * (plateau ? ring_plateau : 1);
+}
+
+double TransferPrices::Engine::seconds_per_byte(const Way& way, const Protocol& protocol, const Pace& pace,
+                                                double bytes) const {
+  const bool tree = way.is_tree();
+  if (&protocol == &plain_protocol) return pace.seconds_per_byte * (way.pieces - 1 + pace.fill) / way.pieces;
+  const bool leaves = pace.ways.nic > 0;
+  double seconds = pace.seconds_per_byte / protocol.share(tree, leaves);
+  if (protocol.name == "LL" && way.bus_bytes > 0) {
+    const double most = !leaves         ? ll_bandwidth_
+                        : way.nodes > 2 ? ll_bandwidth_of_nodes
+                                        : ll_bandwidth_of_two_nodes;
+    if (most > 0) seconds = std::max(seconds, way.bus_bytes / most);
+  }
+  return tree ? seconds / tree_correction(protocol, bytes) : seconds;
+}
+
+TransferPrices::Engine::Fastest TransferPrices::Engine::fastest_protocol(const Way& way, const Pace& pace,
+                                                                         double bytes) const {
+  Fastest fastest;
+  if (pace == Pace{}) return fastest;
+  for (const Protocol& protocol : way.protocols) {
+    const double seconds = latency(way, protocol, pace, bytes) +
+                           way.times * seconds_per_byte(way, protocol, pace, bytes) * bytes;
+    if (fastest.protocol.empty() || seconds < fastest.seconds) fastest = {seconds, protocol.name};
+  }
+  return fastest;
+}
+
 double TransferPrices::Engine::seconds(const Way& way, const Pace& pace, double bytes) const {
-  const bool tree = way.movement.algorithm == "tree";
-  const double more = way.pieces - 1;
-  const double rounds = (more + pace.fill) / way.pieces;
-  const double once = solver_.latency(pace.ways, *way.protocol, tree) +
-                      more * solver_.latency(pace.piece, *way.protocol, tree) +
-                      rounds * pace.seconds_per_byte * bytes / way.protocol->bandwidth;
-  return pace == Pace{} ? 0 : way.times * once + overhead_;
+  return fastest_protocol(way, pace, bytes).seconds;
+}
+
+// Of the group that lies on most nodes.
+int TransferPrices::Engine::nodes(model::Axis axis) {
+  const auto [known, is_new] = nodes_.try_emplace(axis, 1);
+  if (!is_new) return known->second;
+  const AxisGroups& groups = solver_.groups(axis);
+  for (int g = 0; g < groups.count(); ++g) {
+    int count = 0, last = -1;
+    for (const int rank : groups.members(g)) {
+      count += fabric_.node(rank) != last ? 1 : 0;
+      last = fabric_.node(rank);
+    }
+    known->second = std::max(known->second, count);
+  }
+  return known->second;
 }
 
 double TransferPrices::Engine::slowest(const Way& way, const Paces& paces, double bytes) const {
@@ -129,8 +198,8 @@ Way TransferPrices::Engine::with_pieces(const Way& way, const Paces& paces, doub
   Way best = way;
   double least = slowest(way, paces, bytes);
   for (const Pace& pace : paces.kinds) {
-    const double latency = solver_.latency(pace.piece, *way.protocol, true);
-    const double transfer = pace.seconds_per_byte * bytes / way.protocol->bandwidth;
+    const double latency = solver_.latency(pace.piece, plain_protocol, true);
+    const double transfer = pace.seconds_per_byte * bytes;
     const double pieces = latency > 0 ? std::sqrt((pace.fill - 1) * transfer / latency) : most;
     Way candidate = way;
     candidate.pieces = static_cast<int>(std::clamp(pieces, 1.0, most));
@@ -167,23 +236,33 @@ std::vector<std::string> TransferPrices::Engine::algorithms(const Transfer& t, b
   return {as_configured ? name : "ring"};
 }
 
+Way TransferPrices::Engine::way_of(const Transfer& t, const Movement& movement) {
+  Way way{movement, protocols_of(movement.algorithm, nccl_)};
+  const bool all_reduce = t.kind == OpKind::all_reduce;
+  const double n = mesh_.size(t.axis);
+  way.times = all_reduce && has_halves(movement.algorithm) ? 2 : 1;
+  way.all_reduce = all_reduce;
+  way.nodes = nodes(t.axis);
+  way.plateau_bytes = plateau_bytes * channels_per_gpu * std::ceil(n / way.nodes) * n;
+  if (movement.algorithm == "ring") way.bus_bytes = (n - 1) / n;
+  if (way.is_tree()) way.bus_bytes = 2;
+  return way;
+}
+
 Way TransferPrices::Engine::fastest(const Transfer& t, bool& as_configured) {
-  if (t.kind == OpKind::send) return {{model::Axis::pp, "message", t.stage_shift}, &protocols.front(), 1, 1};
+  if (t.kind == OpKind::send) return {{model::Axis::pp, "message", t.stage_shift}};
   const double bytes = static_cast<double>(t.bytes);
   Way best;
   double least = 0;
   for (const std::string& algorithm : algorithms(t, as_configured)) {
     const Movement movement{t.axis, algorithm, 0};
     const Paces& paces = choosing_.paces(movement);
-    for (const Protocol& protocol : protocols_of(algorithm, low_latency_)) {
-      const double times = t.kind == OpKind::all_reduce && has_halves(algorithm) ? 2 : 1;
-      Way way{movement, &protocol, times, 1};
-      if (algorithm == "tree") way = with_pieces(way, paces, bytes);
-      const double takes = slowest(way, paces, bytes);
-      if (least == 0 || takes < least) {
-        best = way;
-        least = takes;
-      }
+    Way way = way_of(t, movement);
+    if (way.is_tree() && !nccl_) way = with_pieces(way, paces, bytes);
+    const double takes = slowest(way, paces, bytes);
+    if (least == 0 || takes < least) {
+      best = way;
+      least = takes;
     }
   }
   return best;
@@ -214,7 +293,10 @@ void TransferPrices::Engine::replace_by_measured(const Transfer& t, Price& price
   for (double& kind : price.seconds.kinds()) {
     if (kind > 0) kind = seconds;
   }
-  price.choice = {"measured", "", 1, true};
+  price.choice.algorithm = "measured";
+  price.choice.protocol.clear();
+  price.choice.pieces = 1;
+  price.choice.as_configured = true;
 }
 
 bool TransferPrices::Engine::moves(const Transfer& t) const {
@@ -235,9 +317,17 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   }
   price.way = fastest(t, price.choice.as_configured);
   price.choice.algorithm = price.way.movement.algorithm;
-  price.choice.protocol = price.way.protocol->name;
   price.choice.pieces = price.way.pieces;
-  price.seconds = by_rank(price.way, solver_.paces(price.way.movement), static_cast<double>(t.bytes));
+  const Paces& paces = solver_.paces(price.way.movement);
+  Fastest slowest_group;
+  for (const Pace& pace : paces.kinds) {
+    const Fastest of_group = fastest_protocol(price.way, pace, static_cast<double>(t.bytes));
+    if (of_group.seconds >= slowest_group.seconds) slowest_group = of_group;
+    price.choice.over_nvlink = price.choice.over_nvlink || pace.ways.nvlink > 0;
+    price.choice.over_nic = price.choice.over_nic || pace.ways.nic > 0;
+  }
+  price.choice.protocol = slowest_group.protocol;
+  price.seconds = by_rank(price.way, paces, static_cast<double>(t.bytes));
   replace_by_measured(t, price);
   return price;
 }

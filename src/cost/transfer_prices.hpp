@@ -9,6 +9,10 @@
 //  - In a tree pieces follow one another; the rounds in which it fills and drains are priced as if all its
 //    edges were busy. The number of pieces is the best for the size.
 // message_overhead comes once on top.
+//
+// With low_latency_protocols ring and tree are NCCL's, and what a price adds to links and hops is its tuning
+// model (cost/protocols.hpp): what each protocol reaches of the bandwidth and costs in latency. A tree's
+// pieces are then part of NCCL's correction by size.
 #pragma once
 
 #include <cstdint>
@@ -39,18 +43,19 @@ struct Choice {
   // "ring", "tree", "halving_doubling", "hierarchical", "direct"; "message"; "measured"; "none" on an axis
   // of one rank.
   std::string algorithm = "none";
-  std::string protocol;  // NCCL's "Simple", "LL128", "LL"; empty: none or measured
-  int pieces = 1;        // of a tree
+  std::string protocol;  // of the slowest group: NCCL's "Simple", "LL128", "LL"; empty: none or measured
+  int pieces = 1;        // of a tree that is priced from the links alone
+  bool over_nvlink = false, over_nic = false;  // what its groups' data passes
   // False when cluster.collective_algorithm names one that this collective, or this group, does not have: the
   // ring is taken.
   bool as_configured = true;
 };
 
-// With cluster.collective_algorithm = "auto" the algorithm is the fastest that NCCL has: for an all-reduce
-// ring or tree, else the ring; and with low_latency_protocols the fastest of its protocols
-// (cost/protocols.hpp). One choice for all groups of an axis, by the slowest. A named algorithm is used where
-// there is one for the collective and the group's size ("hierarchical" needs as many ranks of the group, more
-// than one, in each of several nodes; "direct" is priced up to 256 ranks), else the ring.
+// With cluster.collective_algorithm = "auto" the algorithm is the faster of ring and tree for an all-reduce,
+// else the ring: one for all groups of an axis, by the slowest, as they share links. A named algorithm is
+// used where there is one for the collective and the group's size ("hierarchical" needs as many ranks of the
+// group, more than one, in each of several nodes; "direct" is priced up to 256 ranks), else the ring. With
+// low_latency_protocols each group goes in the fastest of NCCL's protocols.
 //
 // A measured table (cluster.all_reduce_times, ...) replaces all of that for its kind: see
 // cost/measured_times.hpp. Beside another transfer a measured time grows as the model's does.

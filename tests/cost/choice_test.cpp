@@ -28,12 +28,12 @@ TEST(Choice, ProtocolsTradeLatencyForBandwidth) {
   EXPECT_EQ(choice_of(run, OpKind::all_gather, 1024).protocol, "Simple");
   run.cluster.low_latency_protocols = true;
   EXPECT_EQ(choice_of(run, OpKind::all_gather, 1024).protocol, "LL");
-  EXPECT_EQ(choice_of(run, OpKind::all_gather, 32 << 20).protocol, "LL128");
+  EXPECT_EQ(choice_of(run, OpKind::all_gather, 8 << 20).protocol, "LL128");
   EXPECT_EQ(choice_of(run, OpKind::all_gather, 4LL << 30).protocol, "Simple");
-  // LL's hop is 2.7 of Simple's 14 us (NCCL's tuning), its bandwidth half.
+  // With one rank a node LL's hop is 5 of Simple's 14 us, and it moves 20.4 GB/s (NCCL's tuning).
   TransferPrices prices = prices_of(run);
   EXPECT_NEAR(prices.seconds(collective_on(Axis::dp_cp, OpKind::all_gather, 1024))[0],
-              15 * 5e-6 * 2.7 / 14 + 15.0 / 16 * 1024 / 25e9, 1e-12);
+              15 * 5e-6 * 5 / 14 + 15.0 / 16 * 1024 / 20.4e9, 1e-12);
 }
 
 TEST(Choice, LargerIsNeverFaster) {
