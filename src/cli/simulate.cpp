@@ -127,7 +127,7 @@ int simulate(const Arguments& arguments) {
       .text(wanted.against, "--against", "RUN_FOLDER",
             "sets the step beside those of a real run of the same layout")
       .number(wanted.steps, "--steps", "N", "steps to simulate; figures are their means", {1, 1'000'000})
-      .number(wanted.seed, "--seed", "S", "of the jitter; otherwise simulate.seed of the run file", {0})
+      .number(wanted.seed, "--seed", "S", "simulate.seed in place of the run file's", {0})
       .number(wanted.threads, "--threads", "N",
               "to simulate with; the result is the same. Otherwise all cores' worth", {1, 1024})
       .text(wanted.trace, "--trace", "FILE",
@@ -142,10 +142,10 @@ int simulate(const Arguments& arguments) {
   if (!flags.parse(arguments)) return exit_ok;
 
   // Whatever can be refused is, before anything is simulated or written.
+  if (wanted.seed) wanted.overrides.push_back(fmt::format("simulate.seed={}", *wanted.seed));
   const config::RunFile run = load_modelled_run(wanted.file, wanted.overrides, wanted.cluster);
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
-  if (wanted.seed) options.seed = *wanted.seed;
   options.threads = static_cast<int>(wanted.threads);
   options.traced_ranks = traced_ranks(wanted, layout);
   const std::vector<parallel::Program> programs = checked_programs(layout);

@@ -187,6 +187,7 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
                      : JitterShape(0);
   config::RunFile run = layout.run();
   run.simulate.slow_links = options.slow_links;
+  run.simulate.seed = options.seed;  // of the hash too, which deals flows to uplinks
   cost::TransferPrices transfer_prices(run, mesh);
   std::vector<Stage> stages = make_stages(layout, programs, grid, transfer_prices, options, shape);
   const std::vector<OpKey> keys = op_keys(stages);

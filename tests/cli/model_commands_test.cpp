@@ -133,6 +133,7 @@ TEST(Simulate, TheSeedDecidesAndNothingElse) {
   EXPECT_EQ(seconds({"--seed", "7"}), seconds({"--seed", "7"}));
   EXPECT_NE(seconds({"--seed", "7"}), seconds({"--seed", "8"}));
   EXPECT_EQ(seconds({"--seed", "7"}), seconds({"--set", "simulate.seed=7"}));
+  EXPECT_EQ(seconds({"--seed", "7", "--set", "simulate.seed=8"}), seconds({"--seed", "7"}));
   EXPECT_EQ(seconds({"--seed", "7", "--set", "simulate.jitter=false"}),
             seconds({"--seed", "8", "--set", "simulate.jitter=false"}));
 }

@@ -30,6 +30,7 @@ using parallel::Action;
 using Kind = parallel::ActionKind;
 config::RunFile with_links_of(config::RunFile run, const sim::StepOptions& options) {
   run.simulate.slow_links = options.slow_links;
+  run.simulate.seed = options.seed;
   return run;
 }
 
