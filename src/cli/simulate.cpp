@@ -24,6 +24,7 @@
 #include "plan/report.hpp"
 #include "sim/report.hpp"
 #include "sim/several_steps.hpp"
+#include "sim/transfer_list.hpp"
 #include "sim/why.hpp"
 
 namespace lockstep::cli {
@@ -83,6 +84,7 @@ struct Simulated {
   sim::SharedStep shared;  // means over the steps
   std::vector<double> seconds;
   std::optional<sim::Why> why;
+  std::vector<sim::ListedTransfer> transfers;
 };
 
 Simulated simulate_steps(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
@@ -99,12 +101,14 @@ Simulated simulate_steps(const parallel::Layout& layout, const std::vector<paral
   progress.finish();
   out.shared.step = all.summary();
   out.seconds = all.seconds();
+  out.transfers = sim::list_transfers(layout, programs);
   return out;
 }
 
 void print_json_report(const config::RunFile& run, const Simulated& simulated, const Json& memory,
                        const std::optional<Comparison>& comparison) {
   Json document = sim::simulate_json(run, simulated.shared.step, simulated.seconds, memory);
+  document["transfers"] = sim::transfers_json(simulated.transfers);
   if (simulated.why) document["why"] = sim::why_json(*simulated.why);
   if (comparison) document["against"] = comparison_json(*comparison);
   print_json(document);
@@ -167,7 +171,8 @@ int simulate(const Arguments& arguments) {
     return exit_ok;
   }
   const cost::Style style = text_style();
-  print(sim::simulate_text(run, result, simulated.seconds, style) + memory_text(memory, style));
+  print(sim::simulate_text(run, result, simulated.seconds, style) +
+        sim::transfers_text(run, simulated.transfers, style) + memory_text(memory, style));
   if (simulated.why) print(sim::why_text(layout.mesh(), *simulated.why, style));
   if (comparison) print(comparison_text(*comparison, style));
   if (!wanted.trace.empty()) print(trace_line(wanted.trace, options.traced_ranks.size()));

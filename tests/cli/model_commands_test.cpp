@@ -138,6 +138,30 @@ TEST(Simulate, TheSeedDecidesAndNothingElse) {
             seconds({"--seed", "8", "--set", "simulate.jitter=false"}));
 }
 
+TEST(Simulate, ListsHowEachTransferGoes) {
+  const std::vector<std::string> words = {"simulate", llama405b(), "--set",
+                                          "cluster.collective_algorithm=halving_doubling"};
+  const Outcome text = lockstep(words);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("tp  all_gather"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\"halving_doubling\" does not exist"), std::string::npos) << text.out;
+  std::vector<std::string> as_json = words;
+  as_json.push_back("--json");
+  const Json transfers = Json::parse(lockstep(as_json).out)["transfers"];
+  ASSERT_FALSE(transfers.empty());
+  bool missing = false, there = false;
+  for (const Json& t : transfers) {
+    for (const char* name : {"kind", "axis", "bytes", "ranks", "times", "algorithm", "protocol",
+                             "as_configured", "over_nvlink", "over_nic", "seconds", "bus_bytes_per_second"}) {
+      EXPECT_TRUE(t.contains(name)) << name;
+    }
+    EXPECT_GT(t["seconds"].get<double>(), 0);
+    missing = missing || !t["as_configured"].get<bool>();
+    there = there || t["algorithm"] == "halving_doubling";
+  }
+  EXPECT_TRUE(missing && there);
+}
+
 TEST(Simulate, SeveralStepsAreMeansOfEach) {
   const Outcome outcome = lockstep({"simulate", tiny().string(), "--steps", "5", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
