@@ -65,8 +65,8 @@ StepList halving_doubling(Collective collective, int ranks);
 // Sums go up a tree and come down again, half of the buffer in each of two trees in which no rank is inner
 // node twice: log N rounds, and the ring's bytes once pieces follow one another. Sanders, Speck, Traff,
 // "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35(12), 2009.
-// The trees are NCCL's (collective/shapes.hpp): over nodes, a chain of a node's ranks at each; `pieces` pieces
-// of each tree's share of the buffer follow one another. all_reduce.
+// The trees are NCCL's (collective/shapes.hpp): over nodes, a chain of a node's ranks at each; `pieces`
+// pieces of each tree's share of the buffer follow one another. all_reduce.
 StepList tree(Collective collective, int ranks, int ranks_per_node = 1, int pieces = 1);
 
 // Inside each node a ring reduces and scatters; then the ranks of the same place in their nodes (a rail) go

@@ -157,15 +157,13 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, nvlink_bandwidth, "Bandwidth inside a node, per GPU and direction, bytes/s.", or_preset,
           rate),
       KEY(cluster, nvlink_latency,
-          "Latency inside a node of a message, and of a ring's hop in NCCL's Simple, seconds; its other "
-          "protocols are in proportion.",
-          or_preset, seconds),
+          "Latency inside a node of a message, or of a ring's hop in NCCL's Simple, seconds.", or_preset,
+          seconds),
       KEY(cluster, nic_bandwidth, "Bandwidth out of a node, per GPU and direction, bytes/s.", or_preset,
           rate),
       KEY(cluster, nic_latency,
-          "Latency between nodes of a message, and of a ring's hop in NCCL's Simple, seconds; its other "
-          "protocols are in proportion.",
-          or_preset, seconds),
+          "Latency between nodes of a message, or of a ring's hop in NCCL's Simple, seconds.", or_preset,
+          seconds),
       KEY(cluster, network_efficiency,
           "Share of a link's bandwidth that large messages reach; of NVLink's only where nvlink_efficiency "
           "is 0.",
@@ -182,9 +180,7 @@ std::vector<Key> cluster_keys() {
           "Latency of a switch in each layer above the first, seconds; it counts on the way up and on the "
           "way down.",
           optional, seconds),
-      KEY(cluster, message_overhead,
-          "Fixed cost of a message, and of a collective in NCCL's Simple, seconds; its other protocols are "
-          "in proportion.",
+      KEY(cluster, message_overhead, "Fixed cost of a message, or of a collective in NCCL's Simple, seconds.",
           optional, seconds),
       KEY(cluster, rack_oversubscription, "Bandwidth below a first switch over bandwidth above it.", optional,
           {.low = 1, .high = 1e6}),
@@ -201,8 +197,8 @@ std::vector<Key> cluster_keys() {
           optional, {.words = {"auto", "ring", "tree", "halving_doubling", "hierarchical", "direct"}}),
       KEY(cluster, low_latency_protocols,
           "Whether collectives are NCCL's: beside Simple its protocols LL and LL128, which trade bandwidth "
-          "for latency, with the limits and corrections of its tuning model; else one protocol, priced from "
-          "the links alone.",
+          "for latency, with the latencies, limits and corrections of its tuning model; else one protocol, "
+          "priced from the links alone.",
           optional),
       KEY(cluster, low_latency_bandwidth,
           "Most that NCCL's LL moves inside a node, bytes/s of bus bandwidth; 0: half of the links' "

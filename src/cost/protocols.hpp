@@ -5,8 +5,8 @@
 // All figures are those of NCCL 2.28, src/graph/tuning.cc: ncclTunerConstantsDefaults, ncclTopoTuneModel,
 // treeCorrectionFactor and ncclTopoGetAlgoTime. Left out of that file:
 // - PAT, NVLS, NVLS tree and CollNet, which NCCL prefers in places;
-// - the most that a channel moves, which with the channels that NCCL opens is at most 3 % less than the
-// links;
+// - the most that a channel moves: with the channels that NCCL opens it takes 3 % of LL128's bandwidth over
+//   more than two nodes of Blackwell GPUs, and nothing else;
 // - the rows for hosts with AMD processors, and the extra cost of a chunk on PCIe.
 #pragma once
 
