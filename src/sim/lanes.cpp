@@ -42,6 +42,31 @@ void run_rows(const TileLanes& tile, int first, int columns, int rows, LaneValue
   }
 }
 
+// What a kernel of each of `count` lanes alone takes.
+void kernel_seconds(double* __restrict out, int count, double seconds, const double* __restrict factor,
+                    const uint32_t* __restrict a, const uint32_t* __restrict b, const OpDraw& draw) {
+  if (draw.shape == nullptr) {
+    for (int i = 0; i < count; ++i) out[i] = seconds * factor[i];
+    return;
+  }
+  const JitterShape shape = *draw.shape;
+  const OpKey key = draw.key;
+  for (int i = 0; i < count; ++i) out[i] = seconds * factor[i] * shape.factor({a[i], b[i]}, key);
+}
+
+// Moves clocks on by `seconds`, as end_beside() has it.
+void go_on_beside(double* __restrict clock, const double* __restrict seconds, int count, double pace,
+                  const double* __restrict lane_until, double row_until) {
+  const double share = 1 - 1 / pace;
+  for (int i = 0; i < count; ++i) {
+    const double until = lane_until[i] < row_until ? row_until : lane_until[i];
+    const double slowed = seconds[i] * pace, left = until - clock[i];
+    const double shorter = left < slowed ? left : slowed;
+    const double together = shorter < 0 ? 0 : shorter;
+    clock[i] = clock[i] + seconds[i] + share * together;
+  }
+}
+
 }  // namespace
 
 LaneGrid::LaneGrid(int tp, int cp, int dp) : tp_(tp), cp_(cp), columns_(cp * dp) {
@@ -66,6 +91,19 @@ void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw) {
   const JitterShape shape = *draw.shape;
   const OpKey key = draw.key;
   for (int i = 0; i < lanes; ++i) clock[i] += seconds * factor[i] * shape.factor({a[i], b[i]}, key);
+}
+
+void run_slowed_kernel(const TileLanes& tile, double seconds, const OpDraw& draw, double pace,
+                       const double* lane_until, const double* row_until) {
+  double alone[usual_width];
+  for (int row = 0; row < tile.tp; ++row) {
+    for (int begin = 0; begin < tile.width; begin += usual_width) {
+      const int first = row * tile.width + begin, count = std::min(usual_width, tile.width - begin);
+      kernel_seconds(alone, count, seconds, tile.time_factor + first, tile.key_a + first, tile.key_b + first,
+                     draw);
+      go_on_beside(tile.clock + first, alone, count, pace, lane_until + first, row_until[row]);
+    }
+  }
 }
 
 void run_tp_collective(const TileLanes& tile, int rows, LaneValues seconds, const OpDraw& draw) {

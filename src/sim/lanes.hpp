@@ -63,6 +63,11 @@ struct TileLanes {
 // A kernel of nominal length `seconds` on every lane.
 void run_kernel(const TileLanes& tile, double seconds, const OpDraw& draw);
 
+// The same while something goes on beside it: it takes `pace` times as long before `lane_until`, by lane, and
+// before `row_until`, by row.
+void run_slowed_kernel(const TileLanes& tile, double seconds, const OpDraw& draw, double pace,
+                       const double* lane_until, const double* row_until);
+
 // Collectives: each rank of a group starts when the last is there, and none goes on before it ends. Drawn
 // once a group, with its first rank's key. `seconds`: by lane of the tile.
 

@@ -168,7 +168,7 @@ class StageRun {
   std::map<std::vector<const void*>, OpsOnTiles> prepared_;  // by first op and what it may share with
   std::vector<const void*> prepared_key_;
   TileGroups groups_;
-  std::vector<double> drawn_, start_;            // of a row, for kernels that are slowed
+  std::vector<double> rows_until_;               // when what slows kernels ends, by row
   std::array<size_t, phase_kinds> phase_end_{};  // the last action of each phase
   double first_lane_start_ = 0;
   double pass_seconds_ = 0;

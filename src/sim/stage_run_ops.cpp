@@ -86,17 +86,8 @@ void StageRun::run_groups(const Tile& tile, const PricedOp& op, OpKey key, const
 }
 
 void StageRun::run_kernel_beside(const Tile& tile, const PricedOp& op, OpKey key) {
-  const auto width = static_cast<size_t>(tile.width);
-  drawn_.resize(width);
-  for (int row = 0; row < lanes_.grid->tp(); ++row) {
-    const size_t first = tile.row(row);
-    double* const clock = times_.clock.data() + first;
-    start_.assign(clock, clock + width);
-    for (size_t i = 0; i < width; ++i) drawn_[i] = op.seconds * lanes_.time_factor[first + i];
-    draw_seconds(drawn_.data(), width, {drawn_.data(), 0}, lanes_.key_a.data() + first,
-                 lanes_.key_b.data() + first, {lanes_.shape, key});
-    load_.delay_kernels(tile, row, clock, start_.data(), drawn_.data());
-  }
+  run_slowed_kernel(view(tile), op.seconds, {lanes_.shape, key}, load_.kernel_pace(),
+                    load_.messages_gone() + tile.first_lane, rows_until_.data());
 }
 
 // Of the ops [begin, end) of an action, once for each set of transfers that go on beside it.
@@ -122,7 +113,9 @@ void StageRun::run_tile(const Tile& tile, const PricedAction& action, size_t beg
   const int last = tile.first_lane + lanes_.grid->tp() * tile.width;
   const double* const clock = times_.clock.data() + tile.first_lane;
   const auto lanes = static_cast<size_t>(last - tile.first_lane);
-  // Once the last of what goes on beside has ended before the tile's first lane, nothing is beside any more.
+  // Once the last of what goes on beside has ended before the tile's first lane, nothing is beside any more,
+  // and ops are cheaper to run. It need not be seen at once.
+  constexpr size_t ops_between_looks = 4;
   bool watches = ops.beside_matters;
   const double until = watches ? load_.busy_until(tile) : 0;
   for (size_t i = begin; i < end; ++i) {
@@ -130,7 +123,7 @@ void StageRun::run_tile(const Tile& tile, const PricedAction& action, size_t beg
     const OpKey key = key_of(action, i);
     if (tracer_ != nullptr) tracer_->before(times_.clock, tile.first_lane, last);
     if (path_ != nullptr) clock_before_.assign(clock, clock + lanes);
-    if (watches) watches = until > lowest(clock, lanes);
+    if (watches && (i - begin) % ops_between_looks == 0) watches = until > lowest(clock, lanes);
     const StreamLoad::Beside& beside = ops.beside[i - begin];
     if (op.way != Way::kernel && ((watches && beside.any) || ops.lane_by_lane)) {
       run_groups(tile, op, key, beside);
@@ -152,6 +145,7 @@ void StageRun::run_on_tiles(const PricedAction& action, size_t begin, size_t end
   }
   load_.forget(times_.clock);
   const OpsOnTiles& ops = prepare(action, begin, end);
+  if (load_.slows_kernels()) load_.collectives_end(rows_until_);
   for (const Tile& tile : lanes_.grid->tiles()) run_tile(tile, action, begin, end, ops);
   if (booked != nullptr) {
     for (size_t i = 0; i < booked->size(); ++i) {

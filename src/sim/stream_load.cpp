@@ -99,14 +99,11 @@ double StreamLoad::busy_until(const Tile& tile) const {
   return until;
 }
 
-void StreamLoad::delay_kernels(const Tile& tile, int row, double* end, const double* start,
-                               const double* seconds) const {
-  const LaneValues pace{nullptr, 1 + slowdown_};
-  const auto width = static_cast<size_t>(tile.width);
-  delay_beside(end, width, start, seconds, pace, {sent_.data() + tile.row(row), 0});
-  double until = 0;
-  for (const auto& queued : live_) until = std::max(until, queued->end[static_cast<size_t>(row)]);
-  delay_beside(end, width, start, seconds, pace, {nullptr, until});
+void StreamLoad::collectives_end(std::vector<double>& by_row) const {
+  by_row.assign(static_cast<size_t>(grid_.tp()), 0.0);
+  for (const auto& queued : live_) {
+    for (size_t row = 0; row < by_row.size(); ++row) by_row[row] = std::max(by_row[row], queued->end[row]);
+  }
 }
 
 double StreamLoad::transfer_end(size_t lane, int row, double start, double seconds,

@@ -77,9 +77,11 @@ class StreamLoad {
   // When the last of what goes on beside the tile's lanes ends; 0: nothing does.
   double busy_until(const Tile& tile) const;
 
-  // From the lane on, in the tile's row: the ends of kernels that start at `start` and alone take `seconds`.
-  void delay_kernels(const Tile& tile, int row, double* end, const double* start,
-                     const double* seconds) const;
+  // How many times as long kernels take beside what goes on, until when it does: by row the collectives, by
+  // lane the messages.
+  double kernel_pace() const { return 1 + slowdown_; }
+  void collectives_end(std::vector<double>& by_row) const;
+  const double* messages_gone() const { return sent_.data(); }
   // The end of a lane's part of a transfer that starts at `start` and alone takes `seconds`.
   double transfer_end(size_t lane, int row, double start, double seconds, const Beside& beside) const;
 
