@@ -101,7 +101,7 @@ Simulated simulate_steps(const parallel::Layout& layout, const std::vector<paral
   progress.finish();
   out.shared.step = all.summary();
   out.seconds = all.seconds();
-  out.transfers = sim::list_transfers(layout, programs);
+  out.transfers = sim::list_transfers(layout, programs, options.network->prices());
   return out;
 }
 
@@ -151,6 +151,7 @@ int simulate(const Arguments& arguments) {
   const parallel::Layout layout(run);
   sim::StepOptions options = sim::step_options(run.simulate);
   options.threads = static_cast<int>(wanted.threads);
+  options.network = std::make_shared<sim::NetworkPrices>(layout, options);
   options.traced_ranks = traced_ranks(wanted, layout);
   const std::vector<parallel::Program> programs = checked_programs(layout);
   if (!wanted.trace.empty()) {

@@ -185,11 +185,9 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   const JitterShape shape =
       options.jitter ? JitterShape(options.op_jitter, options.tail_probability, options.tail_factor)
                      : JitterShape(0);
-  config::RunFile run = layout.run();
-  run.simulate.slow_links = options.slow_links;
-  run.simulate.seed = options.seed;  // of the hash too, which deals flows to uplinks
-  cost::TransferPrices transfer_prices(run, mesh);
-  std::vector<Stage> stages = make_stages(layout, programs, grid, transfer_prices, options, shape);
+  const bool known = options.network != nullptr && options.network->fit(options);
+  const auto network = known ? options.network : std::make_shared<NetworkPrices>(layout, options);
+  std::vector<Stage> stages = make_stages(layout, programs, grid, network->prices(), options, shape);
   const std::vector<OpKey> keys = op_keys(stages);
   for (Stage& stage : stages) stage.lanes.op_keys = keys.empty() ? nullptr : &keys;
 
@@ -215,7 +213,7 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   std::sort(result.traces.begin(), result.traces.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
   if (!options.is_free(PathKind::data)) {
-    const double wait = cost::batch_wait(layout, programs, cost::OpPrices(run), result.seconds);
+    const double wait = cost::batch_wait(layout, programs, cost::OpPrices(layout.run()), result.seconds);
     if (wait > 0) wait_for_batch(result, wait);
   }
   result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_start).count();

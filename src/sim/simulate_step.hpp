@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "observe/span.hpp"
 #include "parallel/program.hpp"
 #include "sim/critical_path.hpp"
+#include "sim/network_prices.hpp"
 
 namespace lockstep::sim {
 
@@ -24,9 +26,11 @@ struct StepOptions : config::SimulateConfig {
   std::vector<int> traced_ranks;  // whose spans are wanted; any order, each once
   bool contention = true;         // false: what goes on at the same time slows nothing down
   bool critical_path = false;     // wanted; takes several times as long, and one thread
-  int threads = 1;                // any number gives the same bits
-  std::vector<int> unpaused;      // ranks whose hosts never pause: "if this rank were as fast as others"
-  std::vector<PathKind> free;     // of these kinds nothing takes any time: "if this were free"
+  // Of the same layout; used where its links and seed are these. Null: solved for this step.
+  std::shared_ptr<NetworkPrices> network;
+  int threads = 1;             // any number gives the same bits
+  std::vector<int> unpaused;   // ranks whose hosts never pause: "if this rank were as fast as others"
+  std::vector<PathKind> free;  // of these kinds nothing takes any time: "if this were free"
 
   bool is_free(PathKind kind) const { return std::find(free.begin(), free.end(), kind) != free.end(); }
 };

@@ -85,14 +85,14 @@ std::string way_of(const config::RunFile& run, const cost::Choice& choice) {
 }  // namespace
 
 std::vector<ListedTransfer> list_transfers(const parallel::Layout& layout,
-                                           const std::vector<parallel::Program>& programs) {
+                                           const std::vector<parallel::Program>& programs,
+                                           cost::TransferPrices& prices) {
   Counts most;
   for (const parallel::Program& program : programs) {
     for (const auto& [transfer, times] : counts_of(layout, program)) {
       most[transfer] = std::max(most[transfer], times);
     }
   }
-  cost::TransferPrices prices(layout.run(), layout.mesh());
   std::vector<ListedTransfer> out;
   for (const auto& [transfer, times] : most) {
     ListedTransfer listed{transfer, 2, times, prices.choice(transfer), 0, 0};

@@ -26,9 +26,10 @@ struct ListedTransfer {
 };
 
 // Of the collectives and messages in `programs` between several ranks, those that take longest in a step
-// first. Prices as simulate_step has them, with the seed and slow links of the layout's run file.
+// first.
 std::vector<ListedTransfer> list_transfers(const parallel::Layout& layout,
-                                           const std::vector<parallel::Program>& programs);
+                                           const std::vector<parallel::Program>& programs,
+                                           cost::TransferPrices& prices);
 
 // A table of at most 100 columns. Says where cluster.collective_algorithm names one that there is not.
 std::string transfers_text(const config::RunFile& run, const std::vector<ListedTransfer>& transfers,

@@ -16,7 +16,8 @@ using model::OpKind;
 
 std::vector<ListedTransfer> list_of(const config::RunFile& run) {
   const parallel::Layout layout(run);
-  return list_transfers(layout, parallel::build_step_programs(layout));
+  cost::TransferPrices prices(layout.run(), layout.mesh());
+  return list_transfers(layout, parallel::build_step_programs(layout), prices);
 }
 
 const ListedTransfer& find(const std::vector<ListedTransfer>& list, OpKind kind, Axis axis) {
