@@ -35,6 +35,8 @@ config::RunFile run_on_nics(int64_t tp, int64_t cp, int64_t pp, int64_t dp, conf
   run.cluster = small_cluster(1, 64);
   run.cluster.nic_bandwidth = 2e8;
   run.cluster.gpus = run.parallel.world_size();
+  run.cluster.low_latency_protocols = false;  // the links alone
+  run.cluster.collective_algorithm = config::CollectiveAlgorithm::ring;
   return run;
 }
 
@@ -57,6 +59,7 @@ config::RunFile small_draw(Drawn& drawn, bool crowd) {
   for (;;) {
     config::RunFile run = drawn.run();
     if (crowd) drawn.crowd(run);
+    run.cluster.low_latency_protocols = false;
     if (run.parallel.world_size() >= 4 && run.parallel.world_size() <= 32) return run;
   }
 }

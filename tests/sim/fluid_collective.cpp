@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "cost/protocols.hpp"
-
 namespace lockstep::tests {
 
 namespace {
-
-const cost::Protocol& protocol_of(const std::string& name) {
-  return *std::find_if(cost::protocols.begin(), cost::protocols.end(),
-                       [&](const cost::Protocol& p) { return p.name == name; });
-}
 
 collective::Collective collective_of(model::OpKind kind) {
   if (kind == model::OpKind::all_reduce) return collective::Collective::all_reduce;
@@ -86,13 +79,10 @@ std::shared_ptr<const FluidCollectives::Plan> FluidCollectives::plan(const Key& 
   return known;
 }
 
-double FluidCollectives::latency(int from, int to, const std::string& algorithm,
-                                 const std::string& protocol) const {
+double FluidCollectives::latency(int from, int to) const {
   const cluster::Way way = fabric_.way(from, to);
-  const cost::Protocol& p = protocol_of(protocol);
-  const bool tree = algorithm == "tree";
-  if (way.nvlink) return cluster_.nvlink_latency * (tree ? p.tree_nvlink : p.ring_nvlink);
-  return cluster_.nic_latency * (tree ? p.tree_nic : p.ring_nic) + way.layers * 2 * cluster_.switch_latency;
+  return way.nvlink ? cluster_.nvlink_latency
+                    : cluster_.nic_latency + way.layers * 2 * cluster_.switch_latency;
 }
 
 // 1 where nodes have different numbers of them.
@@ -113,8 +103,7 @@ void FluidCollectives::start(const cost::Transfer& collective, int member, Happe
   std::sort(run->ranks.begin(), run->ranks.end());
   const cost::Choice& choice = choices_.choice(collective);
   run->algorithm = choice.algorithm;
-  run->protocol = choice.protocol;
-  run->bytes = static_cast<double>(collective.bytes) / protocol_of(choice.protocol).bandwidth;
+  run->bytes = static_cast<double>(collective.bytes);
   run->plan = plan({collective.kind, choice.algorithm, n, ranks_per_node(run->ranks), choice.pieces});
   run->left = run->plan->size();
   run->latency_passed.resize(run->left);
@@ -131,8 +120,7 @@ void FluidCollectives::start(const cost::Transfer& collective, int member, Happe
 void FluidCollectives::begin(const std::shared_ptr<Run>& run, int flow) {
   const Flow& f = (*run->plan)[static_cast<size_t>(flow)];
   if (run->algorithm == "tree" && f.before >= 0 && !run->gone[static_cast<size_t>(f.before)]) return;
-  const double wait = latency(run->ranks[static_cast<size_t>(f.from)], run->ranks[static_cast<size_t>(f.to)],
-                              run->algorithm, run->protocol);
+  const double wait = latency(run->ranks[static_cast<size_t>(f.from)], run->ranks[static_cast<size_t>(f.to)]);
   network_.at(network_.now() + wait, [this, run, flow] {
     run->latency_passed[static_cast<size_t>(flow)] = true;
     try_bytes(run, flow);
@@ -166,7 +154,7 @@ void FluidCollectives::end(const std::shared_ptr<Run>& run, int flow) {
 
 void FluidCollectives::send(int from, int to, double bytes, Happens arrived) {
   if (from == to) return network_.at(network_.now(), std::move(arrived));
-  const double wait = cluster_.message_overhead + latency(from, to, "message", "Simple");
+  const double wait = cluster_.message_overhead + latency(from, to);
   network_.at(network_.now() + wait, [this, from, to, bytes, arrived = std::move(arrived)] {
     network_.start_flow(from, to, bytes, arrived);
   });

@@ -8,7 +8,7 @@
 //   each tree. The latency of a ring's next chunk passes meanwhile, that of a tree's next piece after them.
 // - In halving and doubling partners exchange: both first end the round before.
 // - message_overhead passes once, before all.
-// Which algorithm, protocol and number of pieces is the cost model's choice; what they take is not.
+// Which algorithm and number of pieces is the cost model's choice; what they take is not.
 #pragma once
 
 #include <functional>
@@ -52,7 +52,7 @@ class FluidCollectives {
   struct Run {
     std::shared_ptr<const Plan> plan;
     std::vector<int> ranks;
-    std::string algorithm, protocol;
+    std::string algorithm;
     double bytes = 0;
     std::vector<int> needs;
     std::vector<bool> latency_passed, gone;
@@ -63,7 +63,7 @@ class FluidCollectives {
 
   static Plan plan_of(const collective::StepList& list, int streams);
   std::shared_ptr<const Plan> plan(const Key& key);
-  double latency(int from, int to, const std::string& algorithm, const std::string& protocol) const;
+  double latency(int from, int to) const;
   int ranks_per_node(const std::vector<int>& ranks) const;
   void begin(const std::shared_ptr<Run>& run, int flow);
   void try_bytes(const std::shared_ptr<Run>& run, int flow);

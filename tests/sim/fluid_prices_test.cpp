@@ -53,6 +53,7 @@ TEST(FluidPrices, SymmetricPatterns) {
       run.parallel.rank_order = order;
       run.cluster = small_cluster(node, 32);
       run.cluster.message_overhead = 1e-5;
+      run.cluster.low_latency_protocols = false;
       const parallel::Mesh mesh(run);
       const auto is_alike = [&](Axis axis) {
         std::set<int64_t> nodes;
@@ -82,6 +83,7 @@ TEST(FluidPrices, GroupsThatShareUplinks) {
   run.cluster = small_cluster(1, 16);
   run.cluster.gpus_per_rack = 4;
   run.cluster.rack_oversubscription = 8;
+  run.cluster.low_latency_protocols = false;
   run.cluster.switch_latency = 1e-6;
   int compared = 0;
   for (const CollectiveAlgorithm algorithm : algorithms) {
@@ -133,6 +135,7 @@ config::RunFile small_draw(Drawn& drawn, bool crowd) {
   for (;;) {
     config::RunFile run = drawn.run();
     if (crowd) drawn.crowd(run);
+    run.cluster.low_latency_protocols = false;  // the links alone
     if (run.parallel.world_size() >= 4 && run.parallel.world_size() <= 32) return run;
   }
 }
