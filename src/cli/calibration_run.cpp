@@ -257,7 +257,7 @@ class Measurement {
     sim::StepOptions options = sim::step_options(priced.simulate);
     options.jitter = false;
     const sim::CoreWork work =
-        sim::core_work(layout, programs, sim::simulate_step(layout, programs, options));
+        sim::core_work(layout, programs, options, sim::simulate_step(layout, programs, options));
     const double beyond = shared->step_seconds * static_cast<double>(plan_.cores) - work.seconds;
     c.core_switch_seconds = std::max(0.0, beyond / work.switches);
   }

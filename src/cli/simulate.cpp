@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/units.hpp"
 #include "cli/against.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
@@ -92,10 +93,14 @@ Simulated simulate_steps(const parallel::Layout& layout, const std::vector<paral
   Simulated out;
   sim::SeveralSteps all;
   StepProgress progress(wanted.steps);
+  const double share = 1.0 / static_cast<double>(wanted.steps);
+  out.shared.stretch = 0;
   for (options.step = 0; options.step < wanted.steps; ++options.step) {
-    out.shared = sim::simulate_shared_step(layout, programs, options);
-    if (wanted.why && options.step == 0) out.why = sim::explain(layout, programs, options, out.shared.step);
-    all.add(std::move(out.shared.step));
+    sim::SharedStep shared = sim::simulate_shared_step(layout, programs, options);
+    if (wanted.why && options.step == 0) out.why = sim::explain(layout, programs, options, shared.step);
+    out.shared.stretch += share * shared.stretch;
+    out.shared.core_waits.add(shared.core_waits, share);
+    all.add(std::move(shared.step));
     progress.update(options.step + 1);
   }
   progress.finish();
@@ -174,7 +179,13 @@ int simulate(const Arguments& arguments) {
   const cost::Style style = text_style();
   print(sim::simulate_text(run, result, simulated.seconds, style) +
         sim::transfers_text(run, simulated.transfers, style) + memory_text(memory, style));
-  if (simulated.why) print(sim::why_text(layout.mesh(), *simulated.why, style));
+  if (simulated.why) {
+    if (wanted.steps > 1) {
+      print(fmt::format("\nThe rest is of the first step alone, {}.\n",
+                        format_seconds(simulated.why->seconds)));
+    }
+    print(sim::why_text(layout.mesh(), *simulated.why, style));
+  }
   if (comparison) print(comparison_text(*comparison, style));
   if (!wanted.trace.empty()) print(trace_line(wanted.trace, options.traced_ranks.size()));
   return exit_ok;

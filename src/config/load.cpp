@@ -113,10 +113,18 @@ class Loader {
 
   // A curve takes the place of its constant share, so one from below would undo a share that is set above it.
   void drop_hidden_curves() {
-    for (const std::string kernel : {"gemm", "attention", "memory"}) {
-      const std::string share = "cluster." + kernel + "_efficiency", curve = "cluster." + kernel + "_curve";
-      if (!layers_.has(share) || !layers_.has(curve)) continue;
-      if (layers_.rank(share) > layers_.rank(curve)) layers_.erase(curve);
+    const std::pair<std::string, std::vector<std::string>> shares[] = {
+        {"gemm_efficiency", {"gemm_curve", "weight_gradient_curve"}},
+        {"attention_efficiency", {"attention_curve"}},
+        {"memory_efficiency", {"memory_curve", "row_curve", "exponential_curve"}}};
+    for (const auto& [share, curves] : shares) {
+      if (!layers_.has("cluster." + share)) continue;
+      const Rank rank = layers_.rank("cluster." + share);
+      for (const std::string& curve : curves) {
+        if (layers_.has("cluster." + curve) && rank > layers_.rank("cluster." + curve)) {
+          layers_.erase("cluster." + curve);
+        }
+      }
     }
   }
 

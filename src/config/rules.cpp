@@ -63,7 +63,15 @@ class Rules : RuleSet {
     report(key, fmt::format("must be a multiple of {} = {}", inner_key, inner), fix);
   }
 
+  // 0 stands for another key's figure; a share near it is none that a link has.
+  void check_zero_or(const char* key, double value, double least) {
+    if (!good({key}) || value == 0 || value >= least) return;
+    report(key, fmt::format("must be 0 or at least {:g}", least), 0);
+  }
+
   void check_cluster() {
+    check_zero_or("cluster.nvlink_efficiency", run_.cluster.nvlink_efficiency, 1e-6);
+    check_zero_or("cluster.low_latency_bandwidth", run_.cluster.low_latency_bandwidth, 1);
     const ClusterConfig& c = run_.cluster;
     if (good({"cluster.gpus_per_node", "cluster.gpus_per_rack"}) && c.gpus_per_rack % c.gpus_per_node != 0) {
       return report_rack();

@@ -116,7 +116,8 @@ class TransferPrices::Engine {
   parallel::Mesh mesh_;
   cluster::Fabric fabric_;
   PaceSolver solver_;
-  // Nobody tells NCCL that a link has become slow: algorithms are chosen for a network that is well.
+  // Nobody tells NCCL that a link has become slow: ring or tree is chosen for a network that is well. A
+  // group's protocol is the fastest as things are: a faster network could otherwise make it slower.
   cluster::Fabric well_fabric_;
   PaceSolver well_solver_;
   PaceSolver& choosing_;
@@ -308,10 +309,11 @@ bool TransferPrices::Engine::moves(const Transfer& t) const {
 }
 
 const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfer& t) {
+  const bool really = moves(t);  // throws, before anything is kept
   const auto [known, is_new] = prices_.try_emplace(t);
   Price& price = known->second;
   if (!is_new) return price;
-  if (!moves(t)) {
+  if (!really) {
     price.seconds = RankSeconds::same_for_all(static_cast<size_t>(mesh_.size()), 0);
     return price;
   }

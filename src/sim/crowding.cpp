@@ -60,7 +60,7 @@ class Counted {
 
  private:
   struct OfStream {
-    std::vector<double> share = {0.0}, delay = {0.0};  // of the collective's life; of its length
+    std::vector<double> share = {0.0}, delay = {0.0};  // of the collective's work; of its length
     void spread(size_t lanes) {
       if (share.size() == lanes) return;
       share.resize(lanes, share[0]);

@@ -25,7 +25,7 @@ class Exchange {
   Exchange(int stages, size_t lanes) : stages_(stages), lanes_(lanes) {}
 
   // From now on several threads use it, one a stage at a time. `arrived(stage)` is called when something has
-  // come that the stage may wait for; with -1 it may be any.
+  // come that the stage may wait for; with -1 it may be any. Empty: one thread again.
   void share(std::function<void(int stage)> arrived) { arrived_ = std::move(arrived); }
 
   size_t lanes() const { return lanes_; }

@@ -153,10 +153,12 @@ std::string reasons(const parallel::Layout& layout, int rank, const StepOptions&
   if (const int count = lost.by_rank[static_cast<size_t>(rank)]; count > 0) {
     add(fmt::format("{} packet{} lost", count, count == 1 ? "" : "s"));
   }
-  if (options.jitter && options.rank_jitter > 0) {
-    add(fmt::format("own speed x{:.3f}", rank_time_factor(seed_of(options), rank, options.rank_jitter)));
-  }
   return out;
+}
+
+double own_speed(int rank, const StepOptions& options) {
+  const bool differs = options.jitter && options.rank_jitter > 0;
+  return differs ? rank_time_factor(seed_of(options), rank, options.rank_jitter) : 1;
 }
 
 }  // namespace lockstep::sim

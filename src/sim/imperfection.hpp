@@ -28,7 +28,9 @@ double heat_factor(const StepOptions& options);
 // The product of all entries that name the rank; 1: none does.
 double named_factor(const std::vector<config::SlowRank>& named, int rank);
 
-// What is imperfect about a rank, in words; empty: nothing but the draws of its ops.
+// How many times as long as nominal the rank's kernels take by its own drawn speed.
+double own_speed(int rank, const StepOptions& options);
+// What else is imperfect about a rank, in words; empty: nothing but the draws of its ops.
 std::string reasons(const parallel::Layout& layout, int rank, const StepOptions& options,
                     const LostPackets& lost);
 

@@ -32,7 +32,7 @@ double highest(const double* values, size_t count) {
   return best_of(values, count, [](double a, double b) { return a > b; });
 }
 
-void draw_seconds(double* out, size_t count, LaneValues nominal, const uint32_t* __restrict key_a,
+void draw_seconds(double* __restrict out, size_t count, LaneValues nominal, const uint32_t* __restrict key_a,
                   const uint32_t* __restrict key_b, const OpDraw& draw) {
   if (draw.shape == nullptr) {
     for (size_t i = 0; i < count; ++i) out[i] = nominal[i];

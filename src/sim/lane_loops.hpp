@@ -39,7 +39,7 @@ double highest(const double* values, size_t count);
 inline double lowest(const std::vector<double>& v) { return lowest(v.data(), v.size()); }
 inline double highest(const std::vector<double>& v) { return highest(v.data(), v.size()); }
 
-// out = nominal x draw of the lane. `nominal` may be `out` itself.
+// out = nominal x draw of the lane.
 void draw_seconds(double* out, size_t count, LaneValues nominal, const uint32_t* key_a, const uint32_t* key_b,
                   const OpDraw& draw);
 

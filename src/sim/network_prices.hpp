@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cost/transfer_prices.hpp"
@@ -34,5 +35,13 @@ class NetworkPrices {
   int64_t seed_;
   cost::TransferPrices prices_;
 };
+
+// The given one where it fits, or one made now.
+inline std::shared_ptr<NetworkPrices> network_for(const parallel::Layout& layout,
+                                                  const config::SimulateConfig& simulate,
+                                                  const std::shared_ptr<NetworkPrices>& given) {
+  if (given != nullptr && given->fit(simulate)) return given;
+  return std::make_shared<NetworkPrices>(layout, simulate);
+}
 
 }  // namespace lockstep::sim

@@ -33,17 +33,19 @@ std::string ranks_text(const parallel::Mesh& mesh, const StepResult& result) {
   const double behind = result.behind_seconds[slowest];
   const double own = result.kernel_seconds[slowest] + result.pause_seconds[slowest];
   const double pauses = mean(result.pause_seconds);
-  std::string out =
-      fmt::format("\nHalf of the ranks are done {} or more before the last one, 99 % {} or more.\n",
-                  format_seconds(result.seconds - result.seconds_p50),
-                  format_seconds(result.seconds - result.seconds_p99));
+  std::string out = "\n";
+  if (result.ranks > 1) {
+    out += fmt::format("Half of the ranks are done {} or more before the last one, 99 % {} or more.\n",
+                       format_seconds(result.seconds - result.seconds_p50),
+                       format_seconds(result.seconds - result.seconds_p99));
+  }
   if (pauses > 0) {
     out += fmt::format("Hosts pause for {}, mean over ranks; compute has it.\n", format_seconds(pauses));
   }
   if (behind <= 0) return out + "No rank is busier with its own kernels than the others of its stage.\n";
-  out += fmt::format("Busiest: {}, {} in its own kernels{}; the median rank of its stage spends {}.\n",
+  out += fmt::format("Busiest: {}, {} in its own kernels{}; its stage's median is {}.\n",
                      rank_name(mesh, result.slowest_rank), format_seconds(own),
-                     pauses > 0 ? " and its host's pauses" : "", format_seconds(own - behind));
+                     pauses > 0 ? " and pauses" : "", format_seconds(own - behind));
   return out;
 }
 
@@ -96,8 +98,9 @@ std::string simulate_text(const config::RunFile& run, const StepResult& result,
                        format_seconds(*most));
   }
   out += phases_text(result, style) + ranks_text(mesh, result);
-  out += style.dim(fmt::format("{} ranks, {} ops evaluated in {}.", format_thousands(result.ranks),
-                               format_thousands(result.ops), format_seconds(result.wall_seconds))) +
+  out += style.dim(fmt::format("{} rank{}, {} ops evaluated in {}.", format_thousands(result.ranks),
+                               result.ranks == 1 ? "" : "s", format_thousands(result.ops),
+                               format_seconds(result.wall_seconds))) +
          "\n";
   return out;
 }

@@ -1,10 +1,13 @@
 #include "sim/run_stages.hpp"
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "base/error.hpp"
@@ -43,7 +46,7 @@ class Turns {
       --running_;
       const bool again = states_[stage] == State::woken;
       states_[stage] = State::waits;
-      if (failed) failure_ = failed;
+      if (failed && !failure_) failure_ = failed;
       if (failure_) queue_.clear();
       if (again) wake_one(stage);
       if (queue_.empty() && running_ == 0) changed_.notify_all();
@@ -89,9 +92,14 @@ void run_on_threads(std::vector<StageRun>& stages, Exchange& exchange, int threa
   exchange.share([&turns](int stage) { turns.wake(stage); });
   {
     std::vector<std::jthread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back([&turns] { turns.work(); });
+    try {
+      for (int t = 1; t < threads; ++t) others.emplace_back([&turns] { turns.work(); });
+    } catch (const std::system_error&) {
+      // As many as the machine grants.
+    }
     turns.work();
   }
+  exchange.share({});
   turns.check();
 }
 

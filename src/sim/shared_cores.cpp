@@ -17,20 +17,22 @@ struct TransferWork {
 };
 
 std::vector<TransferWork> transfer_work(const parallel::Layout& layout,
-                                        const std::vector<parallel::Program>& programs) {
+                                        const std::vector<parallel::Program>& programs,
+                                        const StepOptions& options) {
   const parallel::Mesh& mesh = layout.mesh();
   const double cores = static_cast<double>(layout.run().cluster.cores);
-  cost::TransferPrices prices(layout.run(), mesh);
+  const auto network = network_for(layout, options, options.network);
   std::vector<TransferWork> work(static_cast<size_t>(mesh.size()));
   for (const parallel::Program& program : programs) {
     for (const parallel::Action& action : program.actions) {
       for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
         const bool sends = op.kind == model::OpKind::send;
         if (!sends && !model::is_collective(op.kind)) continue;
+        if (options.is_free(transfer_kind(op.axis))) continue;
         const cost::Transfer transfer{op.kind, op.axis, op.bytes, sends ? action.peer - program.stage : 0};
         // One end of a message works at a time.
         const double had_a_core = sends ? 1 : std::min(1.0, cores / mesh.size(op.axis));
-        const cost::RankSeconds& seconds = prices.seconds(transfer);
+        const cost::RankSeconds& seconds = network->prices().seconds(transfer);
         for (int rank = 0; rank < mesh.size(); ++rank) {
           if (mesh.coordinates(rank).pp != program.stage) continue;
           const double one = seconds[static_cast<size_t>(rank)];
@@ -63,8 +65,8 @@ double CoreWaits::*wait_of(const model::Op& op) {
   }
 }
 
-// Before another worker may interrupt one that computes. Linux 6.6 and later: 0.7 ms x (1 + log2 of up to 8
-// cores), looked at every 1 to 4 ms.
+// Before another worker may interrupt one that computes. Linux 6.6 and later: at most 0.7 ms x (1 + log2 of
+// up to 8 cores), looked at every 1 to 4 ms.
 constexpr double time_slice = 3e-3;
 
 // Kernels between two waits of one stage's program, one after another. The first ones of a step follow the
@@ -135,8 +137,14 @@ template <class Seconds>
 double smallest_stretch(double wanted, double at_one, double longest_kernels, Seconds&& seconds) {
   constexpr double precision = 1e-9;
   double low = 1, low_seconds = at_one;
-  // A step takes no less than the kernels of any rank.
+  // A step takes no less than the kernels of any rank, unless others slow them by a part that is not
+  // stretched.
   double high = wanted / longest_kernels, high_seconds = seconds(high);
+  for (; high_seconds < wanted; high_seconds = seconds(high)) {
+    low = high;
+    low_seconds = high_seconds;
+    high *= 2;
+  }
   for (int tries = 0; tries < 60 && high - low > precision * high; ++tries) {
     const bool line = tries % 3 != 2 && high_seconds > low_seconds;
     const double way = line ? (wanted - low_seconds) / (high_seconds - low_seconds) : 0.5;
@@ -153,9 +161,9 @@ double smallest_stretch(double wanted, double at_one, double longest_kernels, Se
 
 // Waiting for a batch keeps no core busy; what a worker does between two steps does.
 CoreWork core_work(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
-                   const StepResult& step) {
+                   const StepOptions& options, const StepResult& step) {
   const config::ClusterConfig& cluster = layout.run().cluster;
-  const std::vector<TransferWork> transfers = transfer_work(layout, programs);
+  const std::vector<TransferWork> transfers = transfer_work(layout, programs, options);
   const double overhead = std::min(step.split.data, cluster.step_overhead);
   CoreWork busiest, node;
   for (size_t rank = 0; rank < step.kernel_seconds.size(); ++rank) {
@@ -170,12 +178,15 @@ CoreWork core_work(const parallel::Layout& layout, const std::vector<parallel::P
 }
 
 SharedStep simulate_shared_step(const parallel::Layout& layout,
-                                const std::vector<parallel::Program>& programs, const StepOptions& options) {
+                                const std::vector<parallel::Program>& programs,
+                                const StepOptions& wanted_options) {
+  StepOptions options = wanted_options;
+  options.network = network_for(layout, options, options.network);
   const config::ClusterConfig& cluster = layout.run().cluster;
   SharedStep shared{simulate_step(layout, programs, options)};
   const int64_t ranks_of_node = std::min<int64_t>(cluster.gpus_per_node, layout.mesh().size());
   if (cluster.cores == 0 || ranks_of_node <= cluster.cores) return shared;
-  const CoreWork work = core_work(layout, programs, shared.step);
+  const CoreWork work = core_work(layout, programs, options, shared.step);
   const double wanted =
       (work.seconds + work.switches * cluster.core_switch_seconds) / static_cast<double>(cluster.cores);
   if (wanted <= shared.step.seconds) return shared;

@@ -31,6 +31,14 @@ namespace lockstep::sim {
 // in the wait before them (for tp, cp, messages and stages, dp), or in kernels, interrupted.
 struct CoreWaits {
   double tp = 0, cp = 0, pp = 0, dp = 0, kernels = 0;
+
+  void add(const CoreWaits& other, double share) {
+    tp += share * other.tp;
+    cp += share * other.cp;
+    pp += share * other.pp;
+    dp += share * other.dp;
+    kernels += share * other.kernels;
+  }
 };
 
 struct SharedStep {
@@ -45,9 +53,9 @@ struct CoreWork {
   double seconds = 0;
   double switches = 0;
 };
-// `step`: simulate_step's result for the programs.
+// `step`: simulate_step's result for the programs, with the same options.
 CoreWork core_work(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
-                   const StepResult& step);
+                   const StepOptions& options, const StepResult& step);
 
 // simulate_step with what sharing cores adds, by the run's cluster.cores (0: exactly simulate_step).
 // `wall_seconds` counts all tries.

@@ -138,12 +138,13 @@ std::vector<Stage> make_stages(const parallel::Layout& layout, const std::vector
 
 // For the draws of all stages' ops; empty where nothing is drawn.
 std::vector<OpKey> op_keys(const std::vector<Stage>& stages) {
-  uint32_t count = 0;
-  for (const Stage& stage : stages) {
-    const bool draws = stage.lanes.shape != nullptr || stage.lanes.rare != nullptr;
-    if (draws) count = std::max(count, stage.program->op_count());
-  }
+  const bool any_draws = std::any_of(stages.begin(), stages.end(), [](const Stage& stage) {
+    return stage.lanes.shape != nullptr || stage.lanes.rare != nullptr;
+  });
   std::vector<OpKey> keys;
+  if (!any_draws) return keys;
+  uint32_t count = 0;
+  for (const Stage& stage : stages) count = std::max(count, stage.program->op_count());
   keys.reserve(count);
   for (uint32_t op = 0; op < count; ++op) keys.push_back(op_key(op));
   return keys;
@@ -185,8 +186,7 @@ StepResult simulate_step(const parallel::Layout& layout, const std::vector<paral
   const JitterShape shape =
       options.jitter ? JitterShape(options.op_jitter, options.tail_probability, options.tail_factor)
                      : JitterShape(0);
-  const bool known = options.network != nullptr && options.network->fit(options);
-  const auto network = known ? options.network : std::make_shared<NetworkPrices>(layout, options);
+  const auto network = network_for(layout, options, options.network);
   std::vector<Stage> stages = make_stages(layout, programs, grid, network->prices(), options, shape);
   const std::vector<OpKey> keys = op_keys(stages);
   for (Stage& stage : stages) stage.lanes.op_keys = keys.empty() ? nullptr : &keys;

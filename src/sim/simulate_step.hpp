@@ -1,8 +1,7 @@
 // One training step of every rank of a modelled cluster, op by op: the step program priced.
 //
 // The ranks of a pipeline stage run as vector lanes (sim/lanes.hpp, sim/stage_run.hpp has the rules); stages
-// run in turn, each as far as what it waits for allows. Waiting only ever takes maxima over times that are
-// already known, so the order in which stages run does not change a bit of the result.
+// run in turn or on several threads (sim/run_stages.hpp), each as far as what it waits for allows.
 #pragma once
 
 #include <algorithm>

@@ -166,7 +166,7 @@ double StageRun::ready_row(int row, const QueuedCollective* earlier) const {
 void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key) {
   const LaneGrid& grid = *lanes_.grid;
   const std::shared_ptr<const QueuedCollective> earlier = load_.last();
-  const PerLane crowded = action.crowded == nullptr ? PerLane(1) : action.crowded->at(op_);
+  const PerLane* crowded = action.crowded == nullptr ? nullptr : &action.crowded->at(op_);
   const Sharing* messages = load_.with_messages(*op.transfer);
   auto queued = std::make_shared<QueuedCollective>();
   queued->transfer = op.transfer;

@@ -103,7 +103,9 @@ void wait_for_batch(StepResult& result, double seconds) {
     phase.start = phase.name == "data" ? 0 : phase.start + seconds;
     phase.end += seconds;
   }
-  result.critical_path.seconds[static_cast<size_t>(PathKind::data)] += seconds;
+  if (!result.critical_path.ranks.empty()) {
+    result.critical_path.seconds[static_cast<size_t>(PathKind::data)] += seconds;
+  }
   const int64_t ns = std::llround(seconds * 1e9);
   for (observe::SpanFile& file : result.traces) trace_batch_wait(file, ns);
 }

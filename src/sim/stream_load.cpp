@@ -36,14 +36,15 @@ const Sharing* StreamLoad::with_messages(const TransferTimes& collective) const 
   return message_ == nullptr ? nullptr : sharing(collective, *message_);
 }
 
-double StreamLoad::collective_end(int row, double start, double seconds, const PerLane& crowded,
+double StreamLoad::collective_end(int row, double start, double seconds, const PerLane* crowded,
                                   const Sharing* with) const {
-  if (with == nullptr && crowded.is_same_for_all()) return start + seconds * crowded[0];
+  if (with == nullptr && crowded == nullptr) return start + seconds;
+  if (with == nullptr && crowded->is_same_for_all()) return start + seconds * (*crowded)[0];
   double end = 0;
   for (const Tile& tile : grid_.tiles()) {
     const size_t first = tile.row(row);
     for (size_t lane = first; lane < first + static_cast<size_t>(tile.width); ++lane) {
-      const double alone = seconds * crowded[lane];
+      const double alone = crowded == nullptr ? seconds : seconds * (*crowded)[lane];
       const double beside =
           with == nullptr ? start + alone : end_beside(start, alone, with->first[lane], sent_[lane]);
       end = std::max(end, beside);

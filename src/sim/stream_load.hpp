@@ -50,8 +50,8 @@ class StreamLoad {
   const std::shared_ptr<const QueuedCollective>& last() const { return last_; }
   // How a collective to be queued shares with the messages that are on their way; null: not at all.
   const Sharing* with_messages(const TransferTimes& collective) const;
-  // When a row's collective ends that alone takes `seconds`, but is crowded.
-  double collective_end(int row, double start, double seconds, const PerLane& crowded,
+  // When a row's collective ends that alone takes `seconds`, but is crowded (null: is not).
+  double collective_end(int row, double start, double seconds, const PerLane* crowded,
                         const Sharing* with_messages) const;
 
   // Sends a message of every lane, which alone takes `seconds`, when the lane is ready and its earlier

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/json.hpp"
@@ -114,30 +115,45 @@ std::vector<ListedTransfer> list_transfers(const parallel::Layout& layout,
 std::string transfers_text(const config::RunFile& run, const std::vector<ListedTransfer>& transfers,
                            const cost::Style& style) {
   if (transfers.empty()) return "";
-  std::string out = "\nHow transfers go, and what one takes alone; bus bandwidth as nccl-tests count it.\n";
+  std::string out =
+      "\nHow transfers go: what one takes alone, its bus bandwidth as nccl-tests count it, and how many a\n"
+      "rank has at most.\n";
   constexpr size_t most = 12;
   cost::TextTable table(style);
   table.header({"transfer", "bytes", "ranks", "algorithm", "over", "alone", "bus", "a step"});
   bool all_as_configured = true;
-  for (size_t i = 0; i < std::min(most, transfers.size()); ++i) {
-    const ListedTransfer& t = transfers[i];
-    table.row({name_of(run, t.transfer), format_bytes(static_cast<double>(t.transfer.bytes)),
-               format_thousands(t.ranks), way_of(run, t.choice), over(t.choice), format_seconds(t.seconds),
-               format_quantity(t.bus_bandwidth, "B/s"), format_thousands(t.times) + " x"},
-              part_of(t.transfer.axis));
+  std::set<std::vector<std::string>> rows;  // stages' sizes that look alike are one row
+  size_t more = 0;
+  double seconds_of_more = 0;
+  for (const ListedTransfer& t : transfers) {
+    all_as_configured = all_as_configured && t.choice.as_configured;
+    const std::vector<std::string> row = {name_of(run, t.transfer),
+                                          format_bytes(static_cast<double>(t.transfer.bytes)),
+                                          format_thousands(t.ranks),
+                                          way_of(run, t.choice),
+                                          over(t.choice),
+                                          format_seconds(t.seconds),
+                                          format_quantity(t.bus_bandwidth, "B/s"),
+                                          format_thousands(t.times) + " x"};
+    if (rows.contains(row)) continue;
+    if (rows.size() < most) {
+      table.row(row, part_of(t.transfer.axis));
+      rows.insert(row);
+    } else {
+      ++more;
+      seconds_of_more += t.seconds_in_all();
+    }
   }
-  for (const ListedTransfer& t : transfers) all_as_configured = all_as_configured && t.choice.as_configured;
   out += table.text();
-  if (transfers.size() > most) {
-    double seconds = 0;
-    for (size_t i = most; i < transfers.size(); ++i) seconds += transfers[i].seconds_in_all();
-    out += style.dim(fmt::format("  and {} more kinds, together {} a step at most", transfers.size() - most,
-                                 format_seconds(seconds))) +
+  if (more > 0) {
+    out += style.dim(fmt::format("  and {} more kind{}, {}{} a step at most", more, more == 1 ? "" : "s",
+                                 more == 1 ? "" : "together ", format_seconds(seconds_of_more))) +
            "\n";
   }
   if (!all_as_configured) {
-    out += fmt::format("* cluster.collective_algorithm = \"{}\" does not exist here: a ring is taken.\n",
-                       config::to_string(run.cluster.collective_algorithm));
+    out +=
+        fmt::format("* marks where cluster.collective_algorithm = \"{}\" does not exist: a ring is taken.\n",
+                    config::to_string(run.cluster.collective_algorithm));
   }
   return out;
 }

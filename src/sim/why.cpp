@@ -1,5 +1,7 @@
 #include "sim/why.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -25,12 +27,17 @@ std::vector<int> slowest_ranks(const std::vector<double>& behind) {
   return ranks;
 }
 
+// `excess`: how much longer than the median rank, as a share of that.
 std::string reasons_of(const parallel::Layout& layout, int rank, const StepOptions& options,
-                       const LostPackets& lost) {
-  const std::string named = reasons(layout, rank, options, lost);
-  if (!named.empty()) return named;
+                       const LostPackets& lost, double excess) {
+  std::string out = reasons(layout, rank, options, lost);
+  const bool named = !out.empty();
+  const auto add = [&](const std::string& reason) { out += (out.empty() ? "" : ", ") + reason; };
+  const double speed = own_speed(rank, options);
+  if (speed >= 1.0005) add(fmt::format("own speed x{:.3f}", speed));
   const bool draws = options.jitter && (options.op_jitter > 0 || options.tail_probability > 0);
-  return draws ? "jitter of its ops" : "transfers beside its kernels";
+  if (draws && !named && speed - 1 < excess / 2) add("jitter of its ops");
+  return out.empty() ? "transfers beside its kernels" : out;
 }
 
 // The rank's own seconds become those of its stage's median rank: by its kernels, and where its pause alone
@@ -83,8 +90,11 @@ Why explain(const parallel::Layout& layout, const std::vector<parallel::Program>
   StepOptions faster = same;
   for (const int rank : slowest_ranks(result.behind_seconds)) {
     const auto r = static_cast<size_t>(rank);
-    why.slowest.push_back({rank, result.kernel_seconds[r], result.pause_seconds[r], result.behind_seconds[r],
-                           reasons_of(layout, rank, options, lost)});
+    const double behind = result.behind_seconds[r];
+    const double median = result.kernel_seconds[r] + result.pause_seconds[r] - behind;
+    const double excess = median > 0 ? behind / median : 0;
+    why.slowest.push_back({rank, result.kernel_seconds[r], result.pause_seconds[r], behind,
+                           reasons_of(layout, rank, options, lost, excess)});
     speed_up(faster, why.slowest.back());
   }
   why.without_slowest = why.slowest.empty() ? why.seconds : step(faster).seconds;

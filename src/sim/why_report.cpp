@@ -60,12 +60,12 @@ std::string path_text(const parallel::Mesh& mesh, const Why& why, const cost::St
   }
   out += parts.text();
   const size_t count = why.path.ranks.size();
-  out += fmt::format("It runs through {} rank{}; most of it is work of", count, count == 1 ? "" : "s");
+  out += fmt::format("It runs through {} rank{}; most of it is work of\n", count, count == 1 ? "" : "s");
   for (size_t i = 0; i < std::min(most_path_ranks, count); ++i) {
     const CriticalPath::Rank& r = why.path.ranks[i];
-    out += fmt::format("{} {} ({})", i > 0 ? "," : "", rank_name(mesh, r.rank), format_seconds(r.seconds));
+    out += fmt::format("  {}, {}\n", rank_name(mesh, r.rank), format_seconds(r.seconds));
   }
-  return out + fmt::format(".\nWithout contention, each transfer as if alone: {} (change: {}).\n",
+  return out + fmt::format("Without contention, each transfer as if alone: {} (change: {}).\n",
                            format_seconds(why.without_contention),
                            change(why.seconds, why.without_contention));
 }
@@ -95,8 +95,7 @@ std::string slowest_text(const parallel::Mesh& mesh, const Why& why, const cost:
   if (why.slowest.empty())
     return "\nNo rank's own kernels take longer than those of the others of its stage.\n";
   std::string out =
-      "\nThe slowest ranks: their own kernels, and pauses of their hosts, beside the median rank of their "
-      "stage.\n";
+      "\nThe slowest ranks: own kernels, and pauses of their hosts, beside their stage's median rank.\n";
   cost::TextTable table(style);
   table.header({"rank", "own time", "than the median", "why"});
   for (const Why::Slow& s : why.slowest) {

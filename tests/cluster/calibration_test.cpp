@@ -2,6 +2,7 @@
 #include "cluster/calibration.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -106,7 +107,7 @@ class ClusterFile : public testing::Test {
     return folder_ / name;
   }
 
-  std::filesystem::path folder_ = testing::TempDir() + "lockstep_cluster_file";
+  std::filesystem::path folder_ = testing::TempDir() + "lockstep_cluster_file" + std::to_string(::getpid());
 };
 
 TEST_F(ClusterFile, ReadsBackAsItWas) {

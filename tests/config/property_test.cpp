@@ -19,10 +19,9 @@ int64_t drawn(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low
 
 std::string drawn_text() {
   std::string text;
-  const int64_t length = drawn(1, 12);
   const std::vector<std::string> pieces = {"a",    "Z",    "7", " ",  "\"", "\\", "\n", "\t",
                                            "\x01", "\x7f", "é", "漢", "#",  "'",  "="};
-  for (int64_t i = 0; i < length; ++i) text += pieces[static_cast<size_t>(drawn(0, 14))];
+  for (int64_t i = drawn(1, 12); i > 0; --i) text += pieces[static_cast<size_t>(drawn(0, 14))];
   return text;
 }
 
@@ -45,9 +44,9 @@ void draw_records(RunFile& run) {
       times->push_back({2 + static_cast<int64_t>(times->size() / 2), last + drawn_positive(), drawn_share()});
     }
   }
+  double bytes = 0;
   for (int64_t i = drawn(0, 2); i > 0; --i) {
-    const double last = c.message_times.empty() ? 0 : c.message_times.back().bytes;
-    c.message_times.push_back({2, 1.5 * last + drawn_positive(), drawn_share()});
+    c.message_times.push_back({2, bytes = 1.5 * bytes + drawn_positive(), drawn_share()});
   }
   for (auto* slow : {&run.simulate.slow, &run.simulate.slow_links}) {
     for (int64_t i = drawn(0, 3); i > 0; --i) {
@@ -58,23 +57,22 @@ void draw_records(RunFile& run) {
 
 // Draws values for every key of a table of floats and free integers, by their rules.
 void draw_free_keys(RunFile& run) {
-  const std::vector<std::string> bound_elsewhere = {"cluster.gpus", "cluster.max_gpus",
-                                                    "cluster.gpus_per_node", "cluster.gpus_per_rack",
-                                                    "cluster.gpus_per_pod"};
+  // Keys of [cluster] that more than their own rule binds.
+  const std::string bound =
+      " gpus max_gpus gpus_per_node gpus_per_rack gpus_per_pod nvlink_efficiency "
+      "low_latency_bandwidth ";
   for (const Key& key : schema()) {
     const Field field = key.field(run);
-    const auto path = key.path();
-    if (std::count(bound_elsewhere.begin(), bound_elsewhere.end(), path) > 0) continue;
+    if (key.table == "cluster" && bound.find(" " + key.name + " ") != bound.npos) continue;
     if (double* const* number = std::get_if<double*>(&field)) {
       **number = key.rule.high <= 1.0 ? drawn_share() * key.rule.high : drawn_positive();
-      if (**number < key.rule.low) **number = key.rule.low;
-      if (**number > key.rule.high) **number = key.rule.high;
+      **number = std::clamp(**number, key.rule.low, key.rule.high);
     } else if (bool* const* truth = std::get_if<bool*>(&field)) {
       **truth = *rc::gen::arbitrary<bool>();
     } else if (key.table == "train" || key.table == "simulate") {
+      const double high = std::min(key.rule.high, 9e15);
       if (int64_t* const* whole = std::get_if<int64_t*>(&field)) {
-        **whole =
-            drawn(static_cast<int64_t>(key.rule.low), static_cast<int64_t>(std::min(key.rule.high, 9e15)));
+        **whole = drawn(static_cast<int64_t>(key.rule.low), static_cast<int64_t>(high));
       }
     }
   }

@@ -1,6 +1,7 @@
 // Where figures come from: run file, flags, presets, devices and cluster files, the strongest first; and what
 // is said of figures that come to nothing.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -15,7 +16,7 @@ const std::string run_text = "name = \"x\"\n[model]\npreset = \"llama3-8b\"\n[cl
 class Sources : public testing::Test {
  protected:
   std::string cluster_file(const std::string& text) const {
-    const std::string path = testing::TempDir() + "lockstep-sources.toml";
+    const std::string path = testing::TempDir() + "lockstep-sources" + std::to_string(::getpid()) + ".toml";
     std::ofstream(path) << text;
     return path;
   }
@@ -108,6 +109,23 @@ TEST_F(Sources, AShareBesideItsCurveIsNoted) {
   EXPECT_NE(said[0].find("cluster.gemm_efficiency = 0.3 (t.toml:"), std::string::npos) << said[0];
   EXPECT_TRUE(notes(curve + "gemm_efficiency = 0.5\n").empty()) << "the curve's end, as `calibrate` writes";
   EXPECT_TRUE(notes(curve, {"cluster.gemm_efficiency=0.3"}).empty()) << "the flag puts the curve aside";
+}
+
+// A share that is set above a file's curves puts all of them aside that take its place.
+TEST_F(Sources, AShareInAFlagPutsAllItsCurvesAside) {
+  const std::string at_flops = " = [{ flops = 1e6, efficiency = 0.5 }]\n";
+  const std::string at_bytes = " = [{ bytes = 1e6, efficiency = 0.5 }]\n";
+  const std::string keys = "preset = \"local\"\ngemm_curve" + at_flops + "weight_gradient_curve" + at_flops +
+                           "memory_curve" + at_bytes + "row_curve" + at_bytes + "exponential_curve" +
+                           at_bytes;
+  const ClusterConfig all = cluster(keys);
+  EXPECT_FALSE(all.weight_gradient_curve.empty() || all.row_curve.empty() || all.exponential_curve.empty());
+  const ClusterConfig gemm = cluster(keys, {"cluster.gemm_efficiency=0.9"});
+  EXPECT_TRUE(gemm.gemm_curve.empty() && gemm.weight_gradient_curve.empty());
+  EXPECT_FALSE(gemm.row_curve.empty());
+  const ClusterConfig memory = cluster(keys, {"cluster.memory_efficiency=0.9"});
+  EXPECT_TRUE(memory.memory_curve.empty() && memory.row_curve.empty() && memory.exponential_curve.empty());
+  EXPECT_FALSE(memory.weight_gradient_curve.empty());
 }
 
 TEST_F(Sources, CurvesOfAnotherTypeAreNoted) {

@@ -175,12 +175,26 @@ TEST(SharedCores, TheOverheadOfAStepKeepsACoreBusy) {
   config::RunFile run = on_cores(small_run(1, 1, 4, 1, 2), 2);
   const parallel::Layout before(run);
   const auto programs = parallel::build_step_programs(before);
-  const double work = core_work(before, programs, simulate_step(before, programs, no_jitter())).seconds;
+  const double work =
+      core_work(before, programs, no_jitter(), simulate_step(before, programs, no_jitter())).seconds;
   run.cluster.step_overhead = 0.25;
   const parallel::Layout after(run);
-  const CoreWork with = core_work(after, programs, simulate_step(after, programs, no_jitter()));
+  const CoreWork with = core_work(after, programs, no_jitter(), simulate_step(after, programs, no_jitter()));
   EXPECT_NEAR(with.seconds - work, 4 * 0.25, 1e-9);
   EXPECT_GT(with.switches, 0);
+}
+
+// What takes no time keeps no core busy: "if tp were free" is less than with it, by its cores' work at least.
+TEST(SharedCores, FreeTransfersKeepNoCoreBusy) {
+  config::RunFile run = on_cores(small_run(4, 1, 1, 1, 2), 2);
+  run.cluster.nvlink_bandwidth = 1e8;
+  StepOptions free = no_jitter();
+  free.free = {PathKind::tp};
+  const StepResult with = shared_step(run, no_jitter()).step;
+  const StepResult without = shared_step(run, free).step;
+  EXPECT_LT(without.seconds, 0.9 * with.seconds);
+  const double kernels = kernel_sum(simulate(on_cores(run, 0), free));
+  EXPECT_NEAR(without.seconds, kernels / 2, 0.01 * without.seconds);
 }
 
 // Two nodes of four ranks are as stretched as one node of four is.

@@ -13,6 +13,10 @@ void expect_same_bits(const sim::StepResult& a, const sim::StepResult& b) {
   EXPECT_EQ(a.split.values(), b.split.values());
   EXPECT_EQ(a.finish_seconds, b.finish_seconds);
   EXPECT_EQ(a.kernel_seconds, b.kernel_seconds);
+  EXPECT_EQ(a.pause_seconds, b.pause_seconds);
+  EXPECT_EQ(a.behind_seconds, b.behind_seconds);
+  EXPECT_EQ(a.slowest_rank, b.slowest_rank);
+  EXPECT_EQ(std::pair(a.seconds_p50, a.seconds_p99), std::pair(b.seconds_p50, b.seconds_p99));
   EXPECT_EQ(a.bubble_fraction, b.bubble_fraction);
   EXPECT_EQ(a.ops, b.ops);
   ASSERT_EQ(a.phases.size(), b.phases.size());
@@ -23,9 +27,11 @@ void expect_same_bits(const sim::StepResult& a, const sim::StepResult& b) {
   ASSERT_EQ(a.traces.size(), b.traces.size());
   for (size_t i = 0; i < a.traces.size(); ++i) {
     ASSERT_EQ(a.traces[i].spans.size(), b.traces[i].spans.size());
+    EXPECT_EQ(a.traces[i].names, b.traces[i].names);
     for (size_t j = 0; j < a.traces[i].spans.size(); ++j) {
       EXPECT_EQ(a.traces[i].spans[j].start_ns, b.traces[i].spans[j].start_ns);
       EXPECT_EQ(a.traces[i].spans[j].end_ns, b.traces[i].spans[j].end_ns);
+      EXPECT_EQ(a.traces[i].spans[j].name, b.traces[i].spans[j].name);
     }
   }
 }
