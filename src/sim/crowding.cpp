@@ -1,6 +1,8 @@
 #include "sim/crowding.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -24,52 +26,68 @@ bool waits(const parallel::Action& action, const parallel::Action& queued, bool 
   }
 }
 
-// What has been counted, by stream and lane; of one lane for all as long as they are alike.
+// What has been counted: how often each transfer, by lane; by one for all as long as they are alike.
 class Counted {
  public:
   Counted(const TransferTimes& collective, size_t lanes) : collective_(collective), lanes_(lanes) {}
 
   // False when kernels of `offset` seconds outlast the collective on every lane.
   bool add(const TransferTimes& transfer, const Sharing& sharing, double offset) {
-    const bool alike = collective_.seconds.is_same_for_all() && transfer.seconds.is_same_for_all() &&
-                       sharing.first.is_same_for_all() && sharing.second.is_same_for_all();
-    OfStream& stream = transfer.transfer.kind == model::OpKind::send ? messages_ : compute_;
-    if (!alike) stream.spread(lanes_);
+    OfTransfer& counted = transfers_[&transfer];
+    counted.sharing = &sharing;
+    counted.times.resize(collective_.seconds.is_same_for_all() ? 1 : lanes_);
     bool lasts = false;
-    for (size_t lane = 0; lane < stream.share.size(); ++lane) {
-      const double alone = collective_.seconds[lane], pace = sharing.second[lane];
-      if (offset >= alone) continue;
+    for (size_t lane = 0; lane < counted.times.size(); ++lane) {
+      if (offset >= collective_.seconds[lane]) continue;
       lasts = true;
-      if (pace <= 1) continue;
-      const double wanted = transfer.seconds[lane] * sharing.first[lane] / (alone * pace);
-      const double share = std::min(wanted, 1 - stream.share[lane]);
-      stream.share[lane] += share;
-      stream.delay[lane] += share * (pace - 1);
+      counted.times[lane] += 1;
     }
     return lasts;
   }
 
   PerLane result() const {
-    std::vector<double> factors(std::max(compute_.delay.size(), messages_.delay.size()), 1.0);
-    for (const OfStream* stream : {&compute_, &messages_}) {
-      const bool one = stream->delay.size() == 1;
-      for (size_t lane = 0; lane < factors.size(); ++lane) factors[lane] += stream->delay[one ? 0 : lane];
+    bool alike = collective_.seconds.is_same_for_all();
+    for (const auto& [transfer, counted] : transfers_) {
+      alike = alike && transfer->seconds.is_same_for_all() && counted.sharing->first.is_same_for_all() &&
+              counted.sharing->second.is_same_for_all();
+    }
+    std::vector<double> factors;
+    for (size_t lane = 0; lane < (alike ? 1 : lanes_); ++lane) {
+      factors.push_back(1 + delay(lane, true) + delay(lane, false));
     }
     return PerLane(std::move(factors));
   }
 
  private:
-  struct OfStream {
-    std::vector<double> share = {0.0}, delay = {0.0};  // of the collective's work; of its length
-    void spread(size_t lanes) {
-      if (share.size() == lanes) return;
-      share.resize(lanes, share[0]);
-      delay.resize(lanes, delay[0]);
-    }
+  struct OfTransfer {
+    const Sharing* sharing = nullptr;
+    std::vector<double> times;
   };
+
+  // Of the collective's length, by one stream. Those that hold it up most come first: as others get faster,
+  // no more of these fit beside it.
+  double delay(size_t lane, bool messages) const {
+    std::vector<std::pair<double, double>> parts;  // pace, share of the collective's work
+    for (const auto& [transfer, counted] : transfers_) {
+      const double pace = counted.sharing->second[lane];
+      if ((transfer->transfer.kind == model::OpKind::send) != messages || pace <= 1) continue;
+      const double beside = transfer->seconds[lane] * counted.sharing->first[lane];
+      const double times = counted.times[counted.times.size() == 1 ? 0 : lane];
+      if (times > 0) parts.push_back({pace, times * beside / (collective_.seconds[lane] * pace)});
+    }
+    std::sort(parts.begin(), parts.end(), std::greater<>());
+    double left = 1, delay = 0;
+    for (const auto& [pace, wanted] : parts) {
+      const double share = std::min(wanted, left);
+      left -= share;
+      delay += share * (pace - 1);
+    }
+    return delay;
+  }
+
   const TransferTimes& collective_;
   size_t lanes_;
-  OfStream compute_, messages_;
+  std::map<const TransferTimes*, OfTransfer> transfers_;
 };
 
 // Of the collective that is op `from` of action `at`.

@@ -29,7 +29,8 @@ class ReferenceCrowding {
     const cost::Transfer collective = transfer_of(rank, ops[at]);
     const double alone = network_.seconds(collective, rank);
     double kernels = 0;
-    std::map<bool, std::pair<double, double>> streams;  // messages or not: share of its life, delay
+    std::map<bool, std::vector<std::pair<double, double>>>
+        streams;  // messages or not: pace, share of its work
     for (size_t i = at + 1; i < ops.size(); ++i) {
       const FlatOp& f = ops[i];
       if (f.action != &queued && waits(*f.action, queued)) break;
@@ -43,13 +44,17 @@ class ReferenceCrowding {
       const double pace = network_.slowing(collective, other, rank);
       if (kernels >= alone || pace <= 1) continue;
       const double beside = network_.seconds(other, rank) * network_.slowing(other, collective, rank);
-      auto& [share, delay] = streams[other.kind == model::OpKind::send];
-      const double part = std::min(beside / (alone * pace), 1 - share);
-      share += part;
-      delay += part * (pace - 1);
+      streams[other.kind == model::OpKind::send].push_back({pace, beside / (alone * pace)});
     }
     double factor = 1;
-    for (const auto& [stream, counted] : streams) factor += counted.second;
+    for (auto& [is_messages, parts] : streams) {
+      std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+      double left = 1;
+      for (const auto& [pace, wanted] : parts) {
+        factor += std::min(wanted, left) * (pace - 1);
+        left -= std::min(wanted, left);
+      }
+    }
     return factor;
   }
 
