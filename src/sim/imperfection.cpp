@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "sim/op_transfer.hpp"
+
 namespace lockstep::sim {
 
 namespace {
@@ -73,7 +75,7 @@ void add_lost_packets(const parallel::Layout& layout, const parallel::Program& p
   if (options.is_free(PathKind::pp)) return;
   for (const parallel::Action& action : program.actions) {
     if (!parallel::is_send(action.kind)) continue;
-    const int shift = (action.peer - program.stage + layout.stages()) % layout.stages();
+    const int shift = shift_to_peer(layout, program.stage, action);
     auto& leaves = events.message_leaves_node[shift];
     if (leaves.empty()) leaves = message_leaves_node(layout, shift, ranks);
   }

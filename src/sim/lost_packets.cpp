@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "sim/imperfection.hpp"
+#include "sim/op_transfer.hpp"
 
 namespace lockstep::sim {
 
@@ -54,14 +55,12 @@ void count_lost(const parallel::Layout& layout, const parallel::Program& program
   for (const parallel::Action& action : program.actions) {
     for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
       const OpKey key = op_key(index++);
-      const bool sends = op.kind == model::OpKind::send;
-      if (!sends && !model::is_collective(op.kind)) continue;
-      const int shift = sends ? (action.peer - program.stage + layout.stages()) % layout.stages() : 0;
-      const cost::Transfer transfer{op.kind, op.axis, op.bytes, shift};
-      for (const size_t lane : drawers.of(transfer)) {
-        if (events.retransmit(lane, transfer, keys[lane], key) <= 0) continue;
+      const auto transfer = transfer_of(layout, program.stage, action, op);
+      if (!transfer) continue;
+      for (const size_t lane : drawers.of(*transfer)) {
+        if (events.retransmit(lane, *transfer, keys[lane], key) <= 0) continue;
         ++lost.count;
-        for (const int rank : drawers.group_of(transfer, ranks[lane])) {
+        for (const int rank : drawers.group_of(*transfer, ranks[lane])) {
           ++lost.by_rank[static_cast<size_t>(rank)];
         }
       }

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "sim/crowding.hpp"
+#include "sim/op_transfer.hpp"
 
 namespace lockstep::sim {
 
@@ -55,12 +56,8 @@ PricedOp price(const parallel::Layout& layout, int stage, const parallel::Action
   const Way way = way_of(op);
   PricedOp priced{op, way, kind_of(action.kind, way, op), 0, nullptr};
   if (priced.way == Way::kernel) priced.seconds = prices.kernel_seconds(op);
-  if (model::is_collective(op.kind)) priced.transfer = transfers.times({op.kind, op.axis, op.bytes});
-  if (priced.way == Way::send) {
-    const int stages = layout.stages();
-    const int shift = (action.peer - stage + stages) % stages;
-    priced.transfer = transfers.times({op.kind, op.axis, op.bytes, shift});
-  }
+  if (const auto transfer = transfer_of(layout, stage, action, op))
+    priced.transfer = transfers.times(*transfer);
   return priced;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cost/op_prices.hpp"
 #include "cost/transfer_prices.hpp"
+#include "sim/op_transfer.hpp"
 
 namespace lockstep::sim {
 
@@ -26,13 +27,12 @@ std::vector<TransferWork> transfer_work(const parallel::Layout& layout,
   for (const parallel::Program& program : programs) {
     for (const parallel::Action& action : program.actions) {
       for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
-        const bool sends = op.kind == model::OpKind::send;
-        if (!sends && !model::is_collective(op.kind)) continue;
-        if (options.is_free(transfer_kind(op.axis))) continue;
-        const cost::Transfer transfer{op.kind, op.axis, op.bytes, sends ? action.peer - program.stage : 0};
+        const auto transfer = transfer_of(layout, program.stage, action, op);
+        if (!transfer || options.is_free(transfer_kind(op.axis))) continue;
         // One end of a message works at a time.
-        const double had_a_core = sends ? 1 : std::min(1.0, cores / mesh.size(op.axis));
-        const cost::RankSeconds& seconds = network->prices().seconds(transfer);
+        const double had_a_core =
+            op.kind == model::OpKind::send ? 1 : std::min(1.0, cores / mesh.size(op.axis));
+        const cost::RankSeconds& seconds = network->prices().seconds(*transfer);
         for (int rank = 0; rank < mesh.size(); ++rank) {
           if (mesh.coordinates(rank).pp != program.stage) continue;
           const double one = seconds[static_cast<size_t>(rank)];

@@ -9,6 +9,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "sim/op_transfer.hpp"
 
 namespace lockstep::sim {
 
@@ -20,12 +21,8 @@ using Counts = std::map<cost::Transfer, int64_t>;
 
 void count_ops(Counts& counts, const parallel::Layout& layout, int stage, const parallel::Action& action,
                int64_t times) {
-  const int stages = layout.stages();
   for (const model::Op& op : parallel::action_ops(layout, stage, action)) {
-    const bool sends = op.kind == OpKind::send;
-    if (!sends && !model::is_collective(op.kind)) continue;
-    const int shift = sends ? (action.peer - stage + stages) % stages : 0;
-    counts[{op.kind, op.axis, op.bytes, shift}] += times;
+    if (const auto transfer = transfer_of(layout, stage, action, op)) counts[*transfer] += times;
   }
 }
 
