@@ -153,6 +153,25 @@ void PaceSolver::count_uses(const Movement& movement, size_t phase) {
   });
 }
 
+size_t PaceSolver::phases(const Movement& movement) {
+  if (movement.algorithm == "message") return 1;
+  size_t most = 0;
+  for (const Shape* s : shapes(movement)) most = std::max(most, s->phases.size());
+  return most;
+}
+
+// By link, in the phase that has most flows there: when that is does not depend on how fast links are.
+const std::vector<int>& PaceSolver::most_uses(const Movement& movement) {
+  const auto [known, is_new] = most_uses_.try_emplace(movement, static_cast<size_t>(fabric_.links()), 0);
+  std::vector<int>& most = known->second;
+  for (size_t phase = 0; is_new && phase < phases(movement); ++phase) {
+    uses_.assign(most.size(), 0);
+    count_uses(movement, phase);
+    for (size_t link = 0; link < most.size(); ++link) most[link] = std::max(most[link], uses_[link]);
+  }
+  return most;
+}
+
 // Most patterns are so regular that all flows over NVLink get the same rate, and all over NICs: then each is
 // the share of its own fullest link, and no flows need to be kept. False where it is not so.
 bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
@@ -178,15 +197,18 @@ bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
   return true;
 }
 
-void PaceSolver::find_rates(const Movement& movement, size_t phase, const Movement* other) {
+void PaceSolver::find_rates(const Movement& movement, size_t phase, const std::vector<Movement>& others) {
   how_ = Rates::of_each;
-  if (other != nullptr) {
+  if (!others.empty()) {
     // Beside another axis a flow counts on an equal part of each link: more would be its own only as long as
     // flows of the other one are held up elsewhere, and a faster link there would then make it slower.
     how_ = Rates::equal_parts;
     uses_.assign(static_cast<size_t>(fabric_.links()), 0);
     count_uses(movement, phase);
-    count_uses(*other, paces(*other).longest_phase);
+    for (const Movement& other : others) {
+      const std::vector<int>& theirs = most_uses(other);
+      for (size_t link = 0; link < uses_.size(); ++link) uses_[link] += theirs[link];
+    }
     return;
   }
   if (find_even_rates(movement, phase)) {
@@ -258,8 +280,8 @@ void PaceSolver::add_phase(const Movement& movement, size_t phase) {
   finish();
 }
 
-Paces PaceSolver::solve_messages(const Movement& movement, const Movement* other) {
-  find_rates(movement, 0, other);
+Paces PaceSolver::solve_messages(const Movement& movement, const std::vector<Movement>& others) {
+  find_rates(movement, 0, others);
   Paces out;
   std::vector<int> kinds;
   kinds.reserve(static_cast<size_t>(mesh_.size()));
@@ -272,23 +294,13 @@ Paces PaceSolver::solve_messages(const Movement& movement, const Movement* other
   return out;
 }
 
-Paces PaceSolver::solve(const Movement& movement, const Movement* other) {
-  if (movement.algorithm == "message") return solve_messages(movement, other);
-  size_t phases = 0;
-  for (const Shape* s : shapes(movement)) phases = std::max(phases, s->phases.size());
+Paces PaceSolver::solve(const Movement& movement, const std::vector<Movement>& others) {
+  if (movement.algorithm == "message") return solve_messages(movement, others);
   paces_.assign(shapes(movement).size(), {});
   Paces out;
-  double longest = 0, before = 0;
-  for (size_t phase = 0; phase < phases; ++phase) {
-    find_rates(movement, phase, other);
+  for (size_t phase = 0; phase < phases(movement); ++phase) {
+    find_rates(movement, phase, others);
     add_phase(movement, phase);
-    double so_far = 0;
-    for (const Pace& pace : paces_) so_far = std::max(so_far, pace.seconds_per_byte);
-    if (so_far - before > longest) {
-      longest = so_far - before;
-      out.longest_phase = phase;
-    }
-    before = so_far;
   }
   std::vector<int> kinds(paces_.size());
   for (size_t g = 0; g < paces_.size(); ++g) kinds[g] = kind_of(out.kinds, paces_[g]);
@@ -306,15 +318,15 @@ Paces PaceSolver::solve(const Movement& movement, const Movement* other) {
 const Paces& PaceSolver::paces(const Movement& movement) {
   const auto known = alone_.find(movement);
   if (known != alone_.end()) return known->second;
-  return alone_.emplace(movement, solve(movement, nullptr)).first->second;
+  return alone_.emplace(movement, solve(movement, {})).first->second;
 }
 
-const Paces& PaceSolver::paces_beside(const Movement& movement, const Movement& other) {
-  const std::pair key(movement, other);
+const Paces& PaceSolver::paces_beside(const Movement& movement, const std::vector<Movement>& others) {
+  const std::pair key(movement, others);
   const auto known = beside_.find(key);
   if (known != beside_.end()) return known->second;
-  paces(other);  // it is solved first: both use the same arrays
-  return beside_.emplace(key, solve(movement, &other)).first->second;
+  for (const Movement& other : others) most_uses(other);  // first: all use the same arrays
+  return beside_.emplace(key, solve(movement, others)).first->second;
 }
 
 }  // namespace lockstep::cost

@@ -38,7 +38,6 @@ struct Pace {
 struct Paces {
   std::vector<Pace> kinds;                          // those that there are, few
   std::shared_ptr<const std::vector<int>> kind_of;  // by rank; null: there is one kind
-  size_t longest_phase = 0;                         // of an algorithm with several, by its bytes
 };
 
 // What moves: an algorithm in all groups of an axis, or with `algorithm` = "message" a message from every
@@ -59,8 +58,8 @@ class PaceSolver {
   // Of an all-gather or reduce-scatter, which have the same rounds the other way round; "tree" and
   // "halving_doubling" are all-reduces. All other all-reduces are both, one after the other.
   const Paces& paces(const Movement& movement);
-  // While the other one moves too, in its longest phase.
-  const Paces& paces_beside(const Movement& movement, const Movement& other);
+  // While the others move too, on each link in the phase of theirs that has most flows there.
+  const Paces& paces_beside(const Movement& movement, const std::vector<Movement>& others);
 
   // Latency of so many hops. `tree`: of a tree's, else of a ring's.
   double latency(const Hops& hops, const Protocol& protocol, bool tree) const;
@@ -85,14 +84,16 @@ class PaceSolver {
   const std::vector<const Shape*>& shapes(const Movement& movement);
   template <class Visit>
   void each_flow(const Movement& movement, size_t phase, Visit visit);
+  size_t phases(const Movement& movement);
   void count_uses(const Movement& movement, size_t phase);
+  const std::vector<int>& most_uses(const Movement& movement);
   bool find_even_rates(const Movement& movement, size_t phase);
-  void find_rates(const Movement& movement, size_t phase, const Movement* other);
+  void find_rates(const Movement& movement, size_t phase, const std::vector<Movement>& others);
   void add_phase(const Movement& movement, size_t phase);
   void add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const;
   double rate(size_t flow, int from, int to, const cluster::Way& way) const;
-  Paces solve_messages(const Movement& movement, const Movement* other);
-  Paces solve(const Movement& movement, const Movement* other);
+  Paces solve_messages(const Movement& movement, const std::vector<Movement>& others);
+  Paces solve(const Movement& movement, const std::vector<Movement>& others);
 
   double nvlink_latency_, nic_latency_, switch_latency_;
   parallel::Mesh mesh_;
@@ -102,7 +103,8 @@ class PaceSolver {
   std::map<std::tuple<std::string, int, int>, Shape> shapes_;
   std::map<std::pair<model::Axis, std::string>, std::vector<const Shape*>> shapes_of_groups_;
   std::map<Movement, Paces> alone_;
-  std::map<std::pair<Movement, Movement>, Paces> beside_;
+  std::map<std::pair<Movement, std::vector<Movement>>, Paces> beside_;
+  std::map<Movement, std::vector<int>> most_uses_;  // by link
 
   // Of the phase that is being solved: the rate of all flows over NVLink and over NICs, of each flow, or an
   // equal part of each link.

@@ -41,7 +41,6 @@ struct Way {
   // Each group goes in the fastest: they move the same bytes over the same links.
   std::span<const Protocol> protocols = std::span(&plain_protocol, 1);
   double times = 1;  // an all-reduce is twice its half, but for those that have no halves
-  int pieces = 1;
   // Of NCCL's collectives:
   bool all_reduce = false;
   int nodes = 1;             // of the group that lies on most
@@ -86,7 +85,7 @@ class TransferPrices::Engine {
   };
   std::mutex mutex;  // of whoever calls these
   const Price& price(const Transfer& transfer);
-  const RankSeconds& beside(const Transfer& transfer, const Transfer& other);
+  const RankSeconds& beside(const Transfer& transfer, std::vector<Transfer> others);
 
  private:
   int ranks(const Transfer& t) const { return t.kind == OpKind::send ? 2 : mesh_.size(t.axis); }
@@ -95,16 +94,17 @@ class TransferPrices::Engine {
   bool can_be_hierarchical(model::Axis axis);
   Way way_of(const Transfer& t, const Movement& movement);
   Way fastest(const Transfer& t, bool& as_configured);
-  Way with_pieces(const Way& way, const Paces& paces, double bytes) const;
   int nodes(model::Axis axis);
-  double seconds(const Way& way, const Pace& pace, double bytes) const;
-  double latency(const Way& way, const Protocol& protocol, const Pace& pace, double bytes) const;
-  double seconds_per_byte(const Way& way, const Protocol& protocol, const Pace& pace, double bytes) const;
+  double latency(const Way& way, const Protocol& protocol, const Pace& pace, double bytes, int pieces) const;
+  double seconds_per_byte(const Way& way, const Protocol& protocol, const Pace& pace, double bytes,
+                          int pieces) const;
+  int good_pieces(const Pace& pace, double bytes) const;
   struct Fastest {
     double seconds = 0;
     std::string_view protocol;
+    int pieces = 1;
   };
-  Fastest fastest_protocol(const Way& way, const Pace& pace, double bytes) const;
+  Fastest fastest_of(const Way& way, const Pace& pace, double bytes) const;
   double slowest(const Way& way, const Paces& paces, double bytes) const;
   RankSeconds by_rank(const Way& way, const Paces& paces, double bytes) const;
   const MeasuredTimes& measured(OpKind kind) const;
@@ -124,25 +124,25 @@ class TransferPrices::Engine {
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
   std::map<model::Axis, int> nodes_;
   std::map<Transfer, Price> prices_;
-  std::map<std::pair<Transfer, Transfer>, RankSeconds> beside_;
+  std::map<std::pair<Transfer, std::vector<Transfer>>, RankSeconds> beside_;
 };
 
 double TransferPrices::Engine::latency(const Way& way, const Protocol& protocol, const Pace& pace,
-                                       double bytes) const {
+                                       double bytes, int pieces) const {
   const bool tree = way.is_tree();
   const Protocol::Latencies &of = tree ? protocol.tree : protocol.ring, &simple = plain_protocol.ring;
   const double fixed = overhead_ * of.base / simple.base;
-  const double hops = solver_.latency(pace.ways, protocol, tree) +
-                      (way.pieces - 1) * solver_.latency(pace.piece, protocol, tree);
+  const double hops =
+      solver_.latency(pace.ways, protocol, tree) + (pieces - 1) * solver_.latency(pace.piece, protocol, tree);
   const bool plateau = &protocol == &nccl_protocols.front() && way.movement.algorithm == "ring" &&
                        way.all_reduce && pace.ways.nic > 0 && bytes >= way.plateau_bytes;
   return (fixed + way.times * hops) * (plateau ? ring_plateau : 1);
 }
 
 double TransferPrices::Engine::seconds_per_byte(const Way& way, const Protocol& protocol, const Pace& pace,
-                                                double bytes) const {
+                                                double bytes, int pieces) const {
   const bool tree = way.is_tree();
-  if (&protocol == &plain_protocol) return pace.seconds_per_byte * (way.pieces - 1 + pace.fill) / way.pieces;
+  if (&protocol == &plain_protocol) return pace.seconds_per_byte * (pieces - 1 + pace.fill) / pieces;
   const bool leaves = pace.ways.nic > 0;
   double seconds = pace.seconds_per_byte / protocol.share(tree, leaves);
   if (protocol.name == "LL" && way.bus_bytes > 0) {
@@ -154,20 +154,30 @@ double TransferPrices::Engine::seconds_per_byte(const Way& way, const Protocol& 
   return tree ? seconds / tree_correction(protocol, bytes) : seconds;
 }
 
-TransferPrices::Engine::Fastest TransferPrices::Engine::fastest_protocol(const Way& way, const Pace& pace,
-                                                                         double bytes) const {
-  Fastest fastest;
-  if (pace == Pace{}) return fastest;
-  for (const Protocol& protocol : way.protocols) {
-    const double seconds = latency(way, protocol, pace, bytes) +
-                           way.times * seconds_per_byte(way, protocol, pace, bytes) * bytes;
-    if (fastest.protocol.empty() || seconds < fastest.seconds) fastest = {seconds, protocol.name};
-  }
-  return fastest;
+// T(pieces) = (pieces - 1) latency + (1 + (fill - 1) / pieces) transfer has its least where both parts that
+// depend on them are equal: the whole number below.
+int TransferPrices::Engine::good_pieces(const Pace& pace, double bytes) const {
+  constexpr double most = 4096;
+  const double latency = solver_.latency(pace.piece, plain_protocol, true);
+  const double transfer = pace.seconds_per_byte * bytes;
+  const double pieces = latency > 0 ? std::sqrt((pace.fill - 1) * transfer / latency) : most;
+  return static_cast<int>(std::clamp(pieces, 1.0, most));
 }
 
-double TransferPrices::Engine::seconds(const Way& way, const Pace& pace, double bytes) const {
-  return fastest_protocol(way, pace, bytes).seconds;
+TransferPrices::Engine::Fastest TransferPrices::Engine::fastest_of(const Way& way, const Pace& pace,
+                                                                   double bytes) const {
+  Fastest fastest;
+  if (pace == Pace{}) return fastest;
+  const bool in_pieces = way.is_tree() && !nccl_;
+  const int least = in_pieces ? good_pieces(pace, bytes) : 1;
+  for (const Protocol& protocol : way.protocols) {
+    for (int pieces = least; pieces <= (in_pieces ? least + 1 : least); ++pieces) {
+      const double seconds = latency(way, protocol, pace, bytes, pieces) +
+                             way.times * seconds_per_byte(way, protocol, pace, bytes, pieces) * bytes;
+      if (fastest.protocol.empty() || seconds < fastest.seconds) fastest = {seconds, protocol.name, pieces};
+    }
+  }
+  return fastest;
 }
 
 // Of the group that lies on most nodes.
@@ -188,30 +198,8 @@ int TransferPrices::Engine::nodes(model::Axis axis) {
 
 double TransferPrices::Engine::slowest(const Way& way, const Paces& paces, double bytes) const {
   double longest = 0;
-  for (const Pace& pace : paces.kinds) longest = std::max(longest, seconds(way, pace, bytes));
+  for (const Pace& pace : paces.kinds) longest = std::max(longest, fastest_of(way, pace, bytes).seconds);
   return longest;
-}
-
-// T(pieces) = (pieces - 1) latency + (1 + (fill - 1) / pieces) transfer has its least where both parts that
-// depend on them are equal. Of what is best for one kind of group, what is best for the slowest.
-Way TransferPrices::Engine::with_pieces(const Way& way, const Paces& paces, double bytes) const {
-  constexpr double most = 4096;
-  Way best = way;
-  double least = slowest(way, paces, bytes);
-  for (const Pace& pace : paces.kinds) {
-    const double latency = solver_.latency(pace.piece, plain_protocol, true);
-    const double transfer = pace.seconds_per_byte * bytes;
-    const double pieces = latency > 0 ? std::sqrt((pace.fill - 1) * transfer / latency) : most;
-    Way candidate = way;
-    candidate.pieces = static_cast<int>(std::clamp(pieces, 1.0, most));
-    for (int more = 0; more < 2; ++more, ++candidate.pieces) {
-      const double takes = slowest(candidate, paces, bytes);
-      if (takes >= least) continue;
-      best = candidate;
-      least = takes;
-    }
-  }
-  return best;
 }
 
 bool TransferPrices::Engine::can_be_hierarchical(model::Axis axis) {
@@ -258,8 +246,7 @@ Way TransferPrices::Engine::fastest(const Transfer& t, bool& as_configured) {
   for (const std::string& algorithm : algorithms(t, as_configured)) {
     const Movement movement{t.axis, algorithm, 0};
     const Paces& paces = choosing_.paces(movement);
-    Way way = way_of(t, movement);
-    if (way.is_tree() && !nccl_) way = with_pieces(way, paces, bytes);
+    const Way way = way_of(t, movement);
     const double takes = slowest(way, paces, bytes);
     if (least == 0 || takes < least) {
       best = way;
@@ -271,7 +258,7 @@ Way TransferPrices::Engine::fastest(const Transfer& t, bool& as_configured) {
 
 RankSeconds TransferPrices::Engine::by_rank(const Way& way, const Paces& paces, double bytes) const {
   std::vector<double> kinds;
-  for (const Pace& pace : paces.kinds) kinds.push_back(seconds(way, pace, bytes));
+  for (const Pace& pace : paces.kinds) kinds.push_back(fastest_of(way, pace, bytes).seconds);
   return {static_cast<size_t>(mesh_.size()), std::move(kinds), paces.kind_of};
 }
 
@@ -319,29 +306,34 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   }
   price.way = fastest(t, price.choice.as_configured);
   price.choice.algorithm = price.way.movement.algorithm;
-  price.choice.pieces = price.way.pieces;
   const Paces& paces = solver_.paces(price.way.movement);
   Fastest slowest_group;
   for (const Pace& pace : paces.kinds) {
-    const Fastest of_group = fastest_protocol(price.way, pace, static_cast<double>(t.bytes));
+    const Fastest of_group = fastest_of(price.way, pace, static_cast<double>(t.bytes));
     if (of_group.seconds >= slowest_group.seconds) slowest_group = of_group;
     price.choice.over_nvlink = price.choice.over_nvlink || pace.ways.nvlink > 0;
     price.choice.over_nic = price.choice.over_nic || pace.ways.nic > 0;
   }
   price.choice.protocol = slowest_group.protocol;
+  price.choice.pieces = slowest_group.pieces;
   price.seconds = by_rank(price.way, paces, static_cast<double>(t.bytes));
   replace_by_measured(t, price);
   return price;
 }
 
-const RankSeconds& TransferPrices::Engine::beside(const Transfer& t, const Transfer& other) {
-  const Price &alone = price(t), &beside = price(other);
-  if (!moves(t) || !moves(other)) return alone.seconds;
-  const auto [known, is_new] = beside_.try_emplace({t, other});
+const RankSeconds& TransferPrices::Engine::beside(const Transfer& t, std::vector<Transfer> others) {
+  const Price& alone = price(t);
+  std::erase_if(others, [this](const Transfer& other) { return !moves(other); });
+  if (!moves(t) || others.empty()) return alone.seconds;
+  std::sort(others.begin(), others.end());
+  const auto [known, is_new] = beside_.try_emplace({t, others});
   RankSeconds& out = known->second;
   if (!is_new) return out;
   const double bytes = static_cast<double>(t.bytes);
-  const Paces& paces = solver_.paces_beside(alone.way.movement, beside.way.movement);
+  std::vector<Movement> movements;
+  for (const Transfer& other : others) movements.push_back(price(other).way.movement);
+  std::sort(movements.begin(), movements.end());
+  const Paces& paces = solver_.paces_beside(alone.way.movement, movements);
   out = by_rank(alone.way, paces, bytes);
   if (measured(t.kind).empty()) return out;
   const RankSeconds model = by_rank(alone.way, solver_.paces(alone.way.movement), bytes);
@@ -363,9 +355,10 @@ const RankSeconds& TransferPrices::seconds(const Transfer& transfer) {
   const std::lock_guard held(engine_->mutex);
   return engine_->price(transfer).seconds;
 }
-const RankSeconds& TransferPrices::seconds_beside(const Transfer& transfer, const Transfer& other) {
+const RankSeconds& TransferPrices::seconds_beside(const Transfer& transfer,
+                                                  const std::vector<Transfer>& others) {
   const std::lock_guard held(engine_->mutex);
-  return engine_->beside(transfer, other);
+  return engine_->beside(transfer, others);
 }
 const Choice& TransferPrices::choice(const Transfer& transfer) {
   const std::lock_guard held(engine_->mutex);

@@ -7,7 +7,7 @@
 //    around: a round's latency is the mean of the ring's hops. With several ranks in a node most of them are
 //    NVLink's. (NCCL's own model counts alike: nInterSteps in src/graph/tuning.cc.)
 //  - In a tree pieces follow one another; the rounds in which it fills and drains are priced as if all its
-//    edges were busy. The number of pieces is the best for the size.
+//    edges were busy. A group cuts into as many pieces as are best for it.
 // message_overhead comes once on top.
 //
 // With low_latency_protocols ring and tree are NCCL's, and what a price adds to links and hops is its tuning
@@ -76,10 +76,10 @@ class TransferPrices {
   // reference stays valid as long as this object. Throws invalid_argument for a kind that is no transfer.
   const RankSeconds& seconds(const Transfer& transfer);
 
-  // The same while all groups of `other`'s axis go on with it beside: a flow counts on an equal part of each
-  // link that the flows of both pass. Each in the algorithm that it has alone; of an algorithm with several
-  // phases `other` is in the one that takes longest.
-  const RankSeconds& seconds_beside(const Transfer& transfer, const Transfer& other);
+  // The same while all groups of the axes of `others` go on with them beside: a flow counts on an equal part
+  // of each link that the flows of all pass. Each in the algorithm that it has alone; of an algorithm with
+  // several phases the others are, on each link, in the one with most flows there.
+  const RankSeconds& seconds_beside(const Transfer& transfer, const std::vector<Transfer>& others);
 
   const Choice& choice(const Transfer& transfer);
 

@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "sim/priced_program.hpp"
+
 namespace lockstep::sim {
 
 namespace {
@@ -26,105 +28,169 @@ bool waits(const parallel::Action& action, const parallel::Action& queued, bool 
   }
 }
 
-// What has been counted: how often each transfer, by lane; by one for all as long as they are alike.
+bool is_message(const TransferTimes& t) { return t.transfer.kind == model::OpKind::send; }
+
+// What stands beside one collective: how often each transfer, by lane; by one for all as long as they are
+// alike.
 class Counted {
  public:
-  Counted(const TransferTimes& collective, size_t lanes) : collective_(collective), lanes_(lanes) {}
+  Counted(const TransferTimes& collective, StageTransfers& transfers)
+      : collective_(collective), transfers_(transfers) {}
 
+  // Of messages also those that are sent before.
+  void know(const TransferTimes& transfer) {
+    if (!transfers_.sharing(transfer, collective_).any) return;
+    auto& times = times_[&transfer];
+    times.resize(collective_.seconds.is_same_for_all() ? 1 : transfers_.lanes());
+  }
   // False when kernels of `offset` seconds outlast the collective on every lane.
-  bool add(const TransferTimes& transfer, const Sharing& sharing, double offset) {
-    OfTransfer& counted = transfers_[&transfer];
-    counted.sharing = &sharing;
-    counted.times.resize(collective_.seconds.is_same_for_all() ? 1 : lanes_);
+  bool add(const TransferTimes& transfer, double offset) {
+    know(transfer);
+    const auto known = times_.find(&transfer);
+    if (known == times_.end()) return true;
     bool lasts = false;
-    for (size_t lane = 0; lane < counted.times.size(); ++lane) {
+    for (size_t lane = 0; lane < known->second.size(); ++lane) {
       if (offset >= collective_.seconds[lane]) continue;
       lasts = true;
-      counted.times[lane] += 1;
+      known->second[lane] += 1;
     }
     return lasts;
   }
 
-  PerLane result() const {
-    bool alike = collective_.seconds.is_same_for_all();
-    for (const auto& [transfer, counted] : transfers_) {
-      alike = alike && transfer->seconds.is_same_for_all() && counted.sharing->first.is_same_for_all() &&
-              counted.sharing->second.is_same_for_all();
+  Crowding result() const {
+    Crowding out;
+    out.is_same_for_all = is_alike();
+    out.pace = by_lane([this](size_t lane) { return pace(lane, nullptr); });
+    for (const auto& [transfer, times] : times_) {
+      if (!is_message(*transfer)) continue;
+      const Sharing& with = transfers_.sharing(*transfer, collective_);
+      out.messages.push_back(
+          {transfer, by_lane([&](size_t lane) { return pace(lane, transfer); }), by_lane([&](size_t lane) {
+             return count(times, lane) * transfer->seconds[lane] * with.first[lane];
+           })});
     }
-    std::vector<double> factors;
-    for (size_t lane = 0; lane < (alike ? 1 : lanes_); ++lane) {
-      factors.push_back(1 + delay(lane, true) + delay(lane, false));
-    }
-    return PerLane(std::move(factors));
+    return out;
   }
 
  private:
-  struct OfTransfer {
-    const Sharing* sharing = nullptr;
-    std::vector<double> times;
-  };
+  static double count(const std::vector<double>& times, size_t lane) {
+    return times[times.size() == 1 ? 0 : lane];
+  }
 
-  // Of the collective's length, by one stream. Those that hold it up most come first: as others get faster,
-  // no more of these fit beside it.
-  double delay(size_t lane, bool messages) const {
+  template <class Value>
+  PerLane by_lane(Value value) const {
+    std::vector<double> out;
+    for (size_t lane = 0; lane < (is_alike() ? 1 : transfers_.lanes()); ++lane) out.push_back(value(lane));
+    return PerLane(std::move(out));
+  }
+  bool is_alike() const {
+    if (!collective_.seconds.is_same_for_all()) return false;
+    for (const auto& [transfer, times] : times_) {
+      const Sharing& sharing = transfers_.sharing(*transfer, collective_);
+      if (!transfer->seconds.is_same_for_all() || !sharing.first.is_same_for_all() ||
+          !sharing.second.is_same_for_all()) {
+        return false;
+      }
+      for (const auto& [message, unused] : times_) {
+        if (is_message(*transfer) || !is_message(*message)) continue;
+        if (!transfers_.pace_beside_two(*transfer, collective_, *message).is_same_for_all() ||
+            !transfers_.pace_beside_two(collective_, *transfer, *message).is_same_for_all()) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // Beside the blocking transfers, and throughout beside `message` (null: none).
+  double pace(size_t lane, const TransferTimes* message) const {
+    const double base = message == nullptr ? 1 : transfers_.sharing(*message, collective_).second[lane];
+    if (message != nullptr && base <= 1) return pace(lane, nullptr);
     std::vector<std::pair<double, double>> parts;  // pace, share of the collective's work
-    for (const auto& [transfer, counted] : transfers_) {
-      const double pace = counted.sharing->second[lane];
-      if ((transfer->transfer.kind == model::OpKind::send) != messages || pace <= 1) continue;
-      const double beside = transfer->seconds[lane] * counted.sharing->first[lane];
-      const double times = counted.times[counted.times.size() == 1 ? 0 : lane];
-      if (times > 0) parts.push_back({pace, times * beside / (collective_.seconds[lane] * pace)});
+    for (const auto& [transfer, times] : times_) {
+      if (is_message(*transfer) || count(times, lane) == 0) continue;
+      const Sharing& with = transfers_.sharing(*transfer, collective_);
+      double own = with.first[lane], pace = with.second[lane];
+      if (message != nullptr) {
+        own = transfers_.pace_beside_two(*transfer, collective_, *message)[lane];
+        pace = transfers_.pace_beside_two(collective_, *transfer, *message)[lane];
+      }
+      if (pace <= base) continue;
+      const double beside = count(times, lane) * transfer->seconds[lane] * own;
+      parts.push_back({pace, beside / (collective_.seconds[lane] * pace)});
     }
     std::sort(parts.begin(), parts.end(), std::greater<>());
-    double left = 1, delay = 0;
+    double left = 1, out = base;
     for (const auto& [pace, wanted] : parts) {
       const double share = std::min(wanted, left);
       left -= share;
-      delay += share * (pace - 1);
+      out += share * (pace - base);
     }
-    return delay;
+    return out;
   }
 
   const TransferTimes& collective_;
-  size_t lanes_;
-  std::map<const TransferTimes*, OfTransfer> transfers_;
+  StageTransfers& transfers_;
+  std::map<const TransferTimes*, std::vector<double>> times_;
 };
 
-// Of the collective that is op `from` of action `at`.
-PerLane crowding_of(const std::vector<PricedAction>& actions, size_t at, size_t from,
-                    bool one_reduction_at_a_time, StageTransfers& transfers) {
-  const TransferTimes& collective = *(*actions[at].ops)[from].transfer;
-  Counted counted(collective, transfers.lanes());
+// What the program has after op `from` of action `at`, a collective, until it is waited for.
+void count_after(Counted& counted, const std::vector<PricedAction>& actions, size_t at, size_t from,
+                 bool one_reduction_at_a_time) {
   double offset = 0;
   for (size_t i = at; i < actions.size(); ++i) {
-    if (i > at && waits(actions[i].action, actions[at].action, one_reduction_at_a_time)) break;
+    if (i > at && waits(actions[i].action, actions[at].action, one_reduction_at_a_time)) return;
     const std::vector<PricedOp>& ops = *actions[i].ops;
     for (size_t j = i == at ? from + 1 : 0; j < ops.size(); ++j) {
-      if (ops[j].way == Way::dp) return counted.result();
+      if (ops[j].way == Way::dp) return;
       if (ops[j].way == Way::kernel) offset += ops[j].seconds;
-      if (ops[j].transfer == nullptr) continue;
-      const Sharing& sharing = transfers.sharing(*ops[j].transfer, collective);
-      if (sharing.any && !counted.add(*ops[j].transfer, sharing, offset)) return counted.result();
+      if (ops[j].transfer != nullptr && !counted.add(*ops[j].transfer, offset)) return;
     }
   }
-  return counted.result();
 }
 
 }  // namespace
 
 void add_crowding(std::vector<PricedAction>& actions, bool one_reduction_at_a_time,
                   StageTransfers& transfers) {
+  std::vector<const TransferTimes*> sent;
   for (size_t i = 0; i < actions.size(); ++i) {
-    if (!is_queued(actions[i].action.kind)) continue;
-    std::vector<PerLane> crowded(actions[i].ops->size(), 1);
-    bool any = false;
-    for (size_t j = 0; j < crowded.size(); ++j) {
-      if ((*actions[i].ops)[j].way != Way::dp) continue;
-      crowded[j] = crowding_of(actions, i, j, one_reduction_at_a_time, transfers);
-      any = any || crowded[j].highest() > 1;
+    std::vector<Crowding> crowding;
+    for (size_t j = 0; j < actions[i].ops->size(); ++j) {
+      const PricedOp& op = (*actions[i].ops)[j];
+      if (op.way == Way::send && std::find(sent.begin(), sent.end(), op.transfer.get()) == sent.end()) {
+        sent.push_back(op.transfer.get());
+      }
+      if (op.way != Way::dp) continue;
+      Counted counted(*op.transfer, transfers);
+      for (const TransferTimes* message : sent) counted.know(*message);
+      if (is_queued(actions[i].action.kind)) count_after(counted, actions, i, j, one_reduction_at_a_time);
+      crowding.resize(actions[i].ops->size());
+      crowding[j] = counted.result();
     }
-    if (any) actions[i].crowded = std::make_shared<const std::vector<PerLane>>(std::move(crowded));
+    const bool any = std::any_of(crowding.begin(), crowding.end(), [](const Crowding& c) {
+      return c.pace.highest() > 1 || !c.messages.empty();
+    });
+    if (any) actions[i].crowding = std::make_shared<const std::vector<Crowding>>(std::move(crowding));
   }
+}
+
+double crowded_end(const Crowding& crowding, size_t lane, double start, double seconds,
+                   const TransferTimes* sent, double until, std::vector<CrowdedPhase>& phases) {
+  phases.clear();
+  for (const Crowding::Messages& m : crowding.messages) {
+    const double left = m.transfer == sent ? std::max(0.0, until - start) : 0;
+    phases.push_back({m.pace[lane], m.seconds[lane] + left});
+  }
+  std::sort(phases.begin(), phases.end(), std::greater<>());
+  double now = start, work = 1;
+  for (const auto& [pace, lasts] : phases) {
+    const double whole = seconds * pace;
+    if (lasts >= work * whole) return now + work * whole;
+    now += lasts;
+    work -= lasts / whole;
+  }
+  return now + work * seconds * crowding.pace[lane];
 }
 
 }  // namespace lockstep::sim

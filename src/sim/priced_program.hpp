@@ -10,6 +10,7 @@
 #include "cost/op_prices.hpp"
 #include "parallel/program.hpp"
 #include "sim/critical_path.hpp"
+#include "sim/crowding.hpp"
 #include "sim/transfers.hpp"
 
 namespace lockstep::sim {
@@ -29,8 +30,8 @@ struct PricedAction {
   parallel::Action action;
   const std::vector<PricedOp>* ops = nullptr;
   uint32_t first_op = 0;  // index of its first op in the rank's program
-  // How many times as long as alone each op takes that is queued; null: as long (see crowding.hpp).
-  std::shared_ptr<const std::vector<PerLane>> crowded;
+  // Of each op over dp_cp, what slows it down; null: nothing does.
+  std::shared_ptr<const std::vector<Crowding>> crowding;
 };
 
 class PricedProgram {

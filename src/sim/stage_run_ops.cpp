@@ -166,16 +166,14 @@ double StageRun::ready_row(int row, const QueuedCollective* earlier) const {
 void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key) {
   const LaneGrid& grid = *lanes_.grid;
   const std::shared_ptr<const QueuedCollective> earlier = load_.last();
-  const PerLane* crowded = action.crowded == nullptr ? nullptr : &action.crowded->at(op_);
-  const Sharing* messages = load_.with_messages(*op.transfer);
+  const Crowding* crowding = action.crowding == nullptr ? nullptr : &action.crowding->at(op_);
   auto queued = std::make_shared<QueuedCollective>();
   queued->transfer = op.transfer;
   for (int row = 0; row < grid.tp(); ++row) {
     const auto first = static_cast<size_t>(grid.lane(row, 0));
     const double start = ready_row(row, earlier.get());
     const double alone = transfer_seconds(first, op, key);
-    const double end =
-        load_.collective_end(row, start, alone, crowded, messages) + retransmit_seconds(first, op, key);
+    const double end = load_.collective_end(row, start, alone, crowding) + retransmit_seconds(first, op, key);
     queued->start.push_back(start);
     queued->end.push_back(end);
     queued->last_end = std::max(queued->last_end, end);

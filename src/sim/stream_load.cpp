@@ -7,12 +7,12 @@
 
 namespace lockstep::sim {
 
-double end_beside_two(double start, double seconds, Slower first, Slower last) {
+double end_beside_two(double start, double seconds, double both, Slower first, Slower last) {
   if (first.until > last.until) std::swap(first, last);
   if (first.until > start) {
-    const double pace = first.pace + last.pace - 1, together = first.until - start;
-    if (seconds * pace <= together) return start + seconds * pace;
-    seconds -= together / pace;
+    const double together = first.until - start;
+    if (seconds * both <= together) return start + seconds * both;
+    seconds -= together / both;
     start = first.until;
   }
   return end_beside(start, seconds, last.pace, last.until);
@@ -32,25 +32,20 @@ void StreamLoad::queue(std::shared_ptr<const QueuedCollective> collective) {
   last_ = std::move(collective);
 }
 
-const Sharing* StreamLoad::with_messages(const TransferTimes& collective) const {
-  return message_ == nullptr ? nullptr : sharing(collective, *message_);
-}
-
-double StreamLoad::collective_end(int row, double start, double seconds, const PerLane* crowded,
-                                  const Sharing* with) const {
-  if (with == nullptr && crowded == nullptr) return start + seconds;
-  if (with == nullptr && crowded->is_same_for_all()) return start + seconds * (*crowded)[0];
-  double end = 0;
+double StreamLoad::collective_end(int row, double start, double seconds, const Crowding* crowding) {
+  if (crowding == nullptr) return start + seconds;
+  const auto end_at = [&](size_t lane, double until) {
+    return crowded_end(*crowding, lane, start, seconds, message_.get(), until, phases_);
+  };
+  double until = 0, end = 0;
   for (const Tile& tile : grid_.tiles()) {
-    const size_t first = tile.row(row);
-    for (size_t lane = first; lane < first + static_cast<size_t>(tile.width); ++lane) {
-      const double alone = crowded == nullptr ? seconds : seconds * (*crowded)[lane];
-      const double beside =
-          with == nullptr ? start + alone : end_beside(start, alone, with->first[lane], sent_[lane]);
-      end = std::max(end, beside);
-    }
+    const size_t first = tile.row(row), width = static_cast<size_t>(tile.width);
+    until = std::max(until, highest(sent_.data() + first, width));
+    if (crowding->is_same_for_all) continue;
+    for (size_t lane = first; lane < first + width; ++lane) end = std::max(end, end_at(lane, sent_[lane]));
   }
-  return end;
+  // Where lanes differ in their messages alone, the one whose messages are gone last is last.
+  return crowding->is_same_for_all ? end_at(static_cast<size_t>(grid_.lane(row, 0)), until) : end;
 }
 
 void StreamLoad::send(std::shared_ptr<const TransferTimes> transfer, std::vector<double>& ready,
@@ -82,10 +77,20 @@ void StreamLoad::forget(const std::vector<double>& clocks) {
 
 StreamLoad::Beside StreamLoad::beside(const TransferTimes& transfer) const {
   Beside out;
-  for (const auto& queued : live_) out.collectives.push_back(sharing(transfer, *queued->transfer));
-  if (message_ != nullptr) out.message = sharing(transfer, *message_);
-  out.any = out.message != nullptr || std::any_of(out.collectives.begin(), out.collectives.end(),
-                                                  [](const Sharing* s) { return s != nullptr; });
+  const auto pace = [&](const TransferTimes& other) {
+    const Sharing* found = sharing(transfer, other);
+    return found == nullptr ? nullptr : &found->first;
+  };
+  if (message_ != nullptr) out.message = pace(*message_);
+  out.any = out.message != nullptr;
+  for (const auto& queued : live_) {
+    const PerLane* alone = pace(*queued->transfer);
+    const PerLane* both = alone == nullptr || message_ == nullptr
+                              ? alone
+                              : &transfers_->pace_beside_two(transfer, *queued->transfer, *message_);
+    out.collectives.push_back({alone, both});
+    out.any = out.any || alone != nullptr;
+  }
   return out;
 }
 
@@ -109,14 +114,14 @@ void StreamLoad::collectives_end(std::vector<double>& by_row) const {
 
 double StreamLoad::transfer_end(size_t lane, int row, double start, double seconds,
                                 const Beside& beside) const {
-  const double message_pace = beside.message == nullptr ? 1 : beside.message->first[lane];
+  const double message_pace = beside.message == nullptr ? 1 : (*beside.message)[lane];
   double end = end_beside(start, seconds, message_pace, sent_[lane]);
   for (size_t i = 0; i < live_.size(); ++i) {
-    const Sharing* with = beside.collectives[i];
-    if (with == nullptr) continue;
+    const auto& [without_message, with_message] = beside.collectives[i];
+    if (without_message == nullptr) continue;
+    const Slower collective{(*without_message)[lane], live_[i]->end[static_cast<size_t>(row)]};
     end = std::max(
-        end, end_beside_two(start, seconds, {with->first[lane], live_[i]->end[static_cast<size_t>(row)]},
-                            {message_pace, sent_[lane]}));
+        end, end_beside_two(start, seconds, (*with_message)[lane], collective, {message_pace, sent_[lane]}));
   }
   return end;
 }

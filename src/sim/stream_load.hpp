@@ -4,21 +4,21 @@
 // stream. From when the rank has queued one until it has ended,
 //
 // - kernels take 1 + communication_slowdown times as long;
-// - a further transfer of the rank takes as many times as long as the network says for the two at once
-//   (Sharing: fair over all ranks that do the same). The two streams' shares add up; beside several
-//   collectives, which follow one another, the one that holds it up longest counts.
-// - The collective itself takes longer by what the program puts beside it (PricedAction::crowded).
+// - a further transfer of the rank takes as many times as long as the network says for the two, or with one
+//   of each stream for the three, at once (fair over all ranks that do the same). Beside several collectives,
+//   which follow one another, the one that holds it up longest counts.
+// - The collective itself takes longer by what the program puts beside it (crowding.hpp).
 //
 // So a transfer is slowed by what was queued before it, and its end is known when it starts; and whatever
-// comes later at one place comes later or at the same time everywhere: no delay and no slow rank can make a
-// step shorter (fair sharing worked out moment by moment lacks that: a later start may miss the crowd). A
-// faster network can, by a little: a collective that ends sooner alone counts fewer of the transfers beside
-// it (see crowding.hpp).
+// comes later at one place comes later or at the same time everywhere: no delay, no slow rank and no slower
+// link can make a step shorter (fair sharing worked out moment by moment lacks that: a later start may miss
+// the crowd).
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "sim/crowding.hpp"
 #include "sim/lanes.hpp"
 #include "sim/transfers.hpp"
 
@@ -37,8 +37,9 @@ struct Slower {
   double pace = 1;
   double until = 0;
 };
-// The end of what starts at `start` and alone takes `seconds`, beside two that slow it down together.
-double end_beside_two(double start, double seconds, Slower first, Slower last);
+// The end of what starts at `start` and alone takes `seconds`, beside two; `both`: the pace as long as both
+// go on.
+double end_beside_two(double start, double seconds, double both, Slower first, Slower last);
 
 class StreamLoad {
  public:
@@ -48,11 +49,8 @@ class StreamLoad {
   void queue(std::shared_ptr<const QueuedCollective> collective);
   // The latest that was queued; null: none.
   const std::shared_ptr<const QueuedCollective>& last() const { return last_; }
-  // How a collective to be queued shares with the messages that are on their way; null: not at all.
-  const Sharing* with_messages(const TransferTimes& collective) const;
   // When a row's collective ends that alone takes `seconds`, but is crowded (null: is not).
-  double collective_end(int row, double start, double seconds, const PerLane* crowded,
-                        const Sharing* with_messages) const;
+  double collective_end(int row, double start, double seconds, const Crowding* crowding);
 
   // Sends a message of every lane, which alone takes `seconds`, when the lane is ready and its earlier
   // messages are gone; `ready` becomes when it starts. What was `lost` (seconds; empty: nothing) is sent
@@ -64,11 +62,15 @@ class StreamLoad {
   // Forgets the collectives that have ended on every lane by the time that the lanes' clocks show.
   void forget(const std::vector<double>& clocks);
 
-  // How a transfer shares with each collective that has not ended, and with the latest message.
+  // The pace of a transfer beside each collective that has not ended, and the latest message.
   struct Beside {
-    std::vector<const Sharing*> collectives;  // null: neither slows the other
-    const Sharing* message = nullptr;         // null: no message, or neither slows the other
-    bool any = false;                         // whether anything is slowed
+    struct OfCollective {
+      const PerLane* without_message;  // null: it does not share with it
+      const PerLane* with_message;     // beside the latest message too
+    };
+    std::vector<OfCollective> collectives;
+    const PerLane* message = nullptr;  // null: no message, or it does not share with it
+    bool any = false;                  // whether anything is slowed
   };
   Beside beside(const TransferTimes& transfer) const;
   // Adds what a transfer may have to share with: the collectives, in order, and the latest message.
@@ -95,6 +97,7 @@ class StreamLoad {
   std::shared_ptr<const QueuedCollective> last_;
   std::vector<double> sent_;  // when the lane's messages are gone
   std::shared_ptr<const TransferTimes> message_;
+  std::vector<CrowdedPhase> phases_;
 };
 
 }  // namespace lockstep::sim

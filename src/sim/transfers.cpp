@@ -47,7 +47,7 @@ StageTransfers::Over StageTransfers::find_over(const cost::Transfer& transfer) c
   return Over::nvlink;
 }
 
-PerLane StageTransfers::ratio(const cost::Transfer& of, const cost::Transfer& beside) const {
+PerLane StageTransfers::ratio(const cost::Transfer& of, const std::vector<cost::Transfer>& beside) const {
   const cost::RankSeconds& shared = prices_.seconds_beside(of, beside);
   const cost::RankSeconds& alone = prices_.seconds(of);
   const auto of_rank = [&](size_t rank) {
@@ -70,9 +70,28 @@ const Sharing& StageTransfers::sharing(const TransferTimes& first, const Transfe
   if (!is_new) return s;
   const Over a = over(first.transfer), b = over(second.transfer);
   if (a != b && a != Over::both && b != Over::both) return s;  // no link in common
-  s = {ratio(first.transfer, second.transfer), ratio(second.transfer, first.transfer)};
+  s = {ratio(first.transfer, {second.transfer}), ratio(second.transfer, {first.transfer})};
   s.any = s.first.highest() > 1 || s.second.highest() > 1;
   return s;
+}
+
+const PerLane& StageTransfers::pace_beside_two(const TransferTimes& of, const TransferTimes& one,
+                                               const TransferTimes& two) {
+  const Sharing &with_one = sharing(of, one), &with_two = sharing(of, two);
+  if (!with_two.any) return with_one.first;
+  if (!with_one.any) return with_two.first;
+  const auto [known, is_new] = beside_two_.try_emplace({&of, &one, &two});
+  if (!is_new) return known->second;
+  const PerLane three = ratio(of.transfer, {one.transfer, two.transfer});
+  const PerLane &first = with_one.first, &second = with_two.first;
+  const bool alike = three.is_same_for_all() && first.is_same_for_all() && second.is_same_for_all();
+  std::vector<double> paces;
+  for (size_t lane = 0; lane < (alike ? 1 : lanes()); ++lane) {
+    const bool both = first[lane] > 1 && second[lane] > 1;
+    paces.push_back(both ? three[lane] : std::max(first[lane], second[lane]));
+  }
+  known->second = PerLane(std::move(paces));
+  return known->second;
 }
 
 }  // namespace lockstep::sim

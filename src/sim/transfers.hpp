@@ -2,6 +2,7 @@
 // on at the same rank at the same time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,13 +37,16 @@ class StageTransfers {
   std::shared_ptr<const TransferTimes> times(const cost::Transfer& transfer);
   // Both live as long as this.
   const Sharing& sharing(const TransferTimes& first, const TransferTimes& second);
+  // How many times as long as alone `of` takes while both others go on; on lanes where one alone does not
+  // slow it down, the other's pace.
+  const PerLane& pace_beside_two(const TransferTimes& of, const TransferTimes& one, const TransferTimes& two);
 
  private:
   // Of what links a transfer's groups move over.
   enum class Over : uint8_t { nvlink, nic, both };
   Over over(const cost::Transfer& transfer);
   Over find_over(const cost::Transfer& transfer) const;
-  PerLane ratio(const cost::Transfer& of, const cost::Transfer& beside) const;
+  PerLane ratio(const cost::Transfer& of, const std::vector<cost::Transfer>& beside) const;
 
   cost::TransferPrices& prices_;
   const parallel::Mesh& mesh_;
@@ -51,6 +55,7 @@ class StageTransfers {
   std::map<std::pair<model::Axis, bool>, Over> over_;  // by axis, and whether it is a message
   std::map<cost::Transfer, std::shared_ptr<TransferTimes>> times_;
   std::map<std::pair<const TransferTimes*, const TransferTimes*>, Sharing> sharing_;
+  std::map<std::array<const TransferTimes*, 3>, PerLane> beside_two_;
 };
 
 }  // namespace lockstep::sim

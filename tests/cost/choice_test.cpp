@@ -148,9 +148,9 @@ TEST(MeasuredTimes, ReplaceTheModelForTheirKind) {
   EXPECT_EQ(prices.seconds(other_kind).by_rank(), model.seconds(other_kind).by_rank());
   // Beside another transfer it grows as the model does.
   const Transfer send{OpKind::send, Axis::pp, 1 << 26, 1};
-  const double growth = model.seconds_beside(dp, send)[0] / model.seconds(dp)[0];
+  const double growth = model.seconds_beside(dp, {send})[0] / model.seconds(dp)[0];
   EXPECT_GT(growth, 1.05);
-  EXPECT_NEAR(prices.seconds_beside(dp, send)[0], 3e-3 * growth, 1e-12);
+  EXPECT_NEAR(prices.seconds_beside(dp, {send})[0], 3e-3 * growth, 1e-12);
 }
 
 }  // namespace

@@ -153,8 +153,12 @@ TEST(CrowdedNetwork, NoTransferGetsFasterBesideAnother) {
   }
   for (const Transfer& one : all) {
     for (const Transfer& other : all) {
-      const auto &alone = prices.seconds(one), &beside = prices.seconds_beside(one, other);
-      for (size_t r = 0; r < alone.size(); ++r) EXPECT_GE(beside[r], alone[r] * (1 - 1e-12));
+      const auto &alone = prices.seconds(one), &beside = prices.seconds_beside(one, {other});
+      const auto& beside_two = prices.seconds_beside(one, {other, all.front()});
+      for (size_t r = 0; r < alone.size(); ++r) {
+        EXPECT_GE(beside[r], alone[r] * (1 - 1e-12));
+        EXPECT_GE(beside_two[r], beside[r] * (1 - 1e-12));
+      }
     }
   }
 }

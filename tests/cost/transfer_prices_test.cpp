@@ -93,16 +93,21 @@ TEST(TransferPrices, TwoAxesOnOneNicShareIt) {
   const Transfer gradients = collective_on(Axis::dp_cp, OpKind::reduce_scatter, large);
   const Transfer message{OpKind::send, Axis::pp, large, 1};
   const double alone = prices.seconds(gradients)[0];
-  const double beside = prices.seconds_beside(gradients, message)[0];
+  const double beside = prices.seconds_beside(gradients, {message})[0];
   const double latency = 5e-6;
   EXPECT_NEAR((beside - latency) / (alone - latency), 2, 1e-9);
   // What both get is what the NIC has.
-  const double other = prices.seconds_beside(message, gradients)[0];
+  const double other = prices.seconds_beside(message, {gradients})[0];
   const double rate = 0.5 * large / (beside - latency) + large / (other - latency);
   EXPECT_NEAR(rate, 50e9, 1);
+  // Of three each has a third, in whatever order they are named.
+  const Transfer back{OpKind::send, Axis::pp, large, -1};
+  const double third = prices.seconds_beside(gradients, {message, back})[0];
+  EXPECT_NEAR((third - latency) / (alone - latency), 3, 1e-9);
+  EXPECT_EQ(prices.seconds_beside(gradients, {back, message})[0], third);
   // NVLink's traffic leaves the NIC alone.
   TransferPrices inside = prices_of(run_on(round_cluster(), 8, 2, 2));
-  EXPECT_EQ(inside.seconds_beside(gradients, collective_on(Axis::tp, OpKind::all_gather, large)).by_rank(),
+  EXPECT_EQ(inside.seconds_beside(gradients, {collective_on(Axis::tp, OpKind::all_gather, large)}).by_rank(),
             inside.seconds(gradients).by_rank());
 }
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,6 +26,7 @@ namespace {
 using model::Axis;
 using parallel::Action;
 using Kind = parallel::ActionKind;
+
 config::RunFile with_links_of(config::RunFile run, const sim::StepOptions& options) {
   run.simulate.slow_links = options.slow_links;
   run.simulate.seed = options.seed;
@@ -97,7 +96,7 @@ class Reference {
     r.key = sim::lane_key(static_cast<uint64_t>(options_.seed), options_.step, id);
     r.timeline = std::make_unique<ReferenceTimeline>(
         layout_.run().cluster.communication_slowdown,
-        [this, id](const cost::Transfer& what, const cost::Transfer& beside) {
+        [this, id](const cost::Transfer& what, const std::vector<cost::Transfer>& beside) {
           return network_.slowing(what, beside, id);
         });
     r.pause_at = imperfection_.pause_at(id, programs[static_cast<size_t>(r.at.pp)]);
@@ -347,9 +346,10 @@ class Reference {
     double end = 0;
     for (const int id : group) {
       const Rank& member = ranks_[static_cast<size_t>(id)];
-      const double crowded = crowding_.factor(id, member.ops, position);
-      end = std::max(end,
-                     member.timeline->collective_part_end(member.dp_places.front(), now_, seconds * crowded));
+      const size_t place = member.dp_places.front();
+      end = std::max(
+          end, crowding_.end(id, member.ops, position, now_, seconds, member.timeline->message_before(place),
+                             member.timeline->message_gone(place)));
     }
     end += lost_seconds({op.kind, op.axis, op.bytes}, first, first.index[position]);
     for (const int id : group) at(end, [this, id] { end_dp(id); });

@@ -20,12 +20,12 @@ double ReferenceTimeline::end_beside(double start, double seconds, double pace, 
 
 // In stretches between the ends of what is beside it, at the pace of both, of the one that is left, and
 // alone.
-double ReferenceTimeline::end_beside_both(double start, double seconds, double pace_a, double until_a,
-                                          double pace_b, double until_b) {
+double ReferenceTimeline::end_beside_both(double start, double seconds, double both, double pace_a,
+                                          double until_a, double pace_b, double until_b) {
   double now = start, left = seconds;
   for (const double until : {std::min(until_a, until_b), std::max(until_a, until_b)}) {
     if (until <= now) continue;
-    const double pace = 1 + (until_a >= until ? pace_a - 1 : 0) + (until_b >= until ? pace_b - 1 : 0);
+    const double pace = until_a >= until && until_b >= until ? both : until_a >= until ? pace_a : pace_b;
     const double done = (until - now) / pace;
     if (done >= left) return now + left * pace;
     left -= done;
@@ -53,19 +53,22 @@ double ReferenceTimeline::end_of(size_t number) const {
     if (b.is_message) continue;
     const double until = collectives_[b.number].end;
     // A kernel is slowed by whether anything is beside it, not by how much.
-    end = std::max(end, work.is_kernel
-                            ? end_beside(start, work.seconds, b.pace, until)
-                            : end_beside_both(start, work.seconds, b.pace, until, message_pace, message_end));
+    end = std::max(end, work.is_kernel ? end_beside(start, work.seconds, b.pace, until)
+                                       : end_beside_both(start, work.seconds, b.with_message, b.pace, until,
+                                                         message_pace, message_end));
   }
   return end + work.lost;
 }
 
-double ReferenceTimeline::collective_part_end(size_t number, double start, double seconds) const {
-  const Collective& c = collectives_[number];
-  if (c.message < 0) return start + seconds;
-  const Work& message = works_[static_cast<size_t>(c.message)];
-  return end_beside(start, seconds, slowing_(c.transfer, message.transfer),
-                    end_of(static_cast<size_t>(c.message)));
+std::optional<cost::Transfer> ReferenceTimeline::message_before(size_t number) const {
+  const int message = collectives_[number].message;
+  if (message < 0) return std::nullopt;
+  return works_[static_cast<size_t>(message)].transfer;
+}
+
+double ReferenceTimeline::message_gone(size_t number) const {
+  const int message = collectives_[number].message;
+  return message < 0 ? 0 : end_of(static_cast<size_t>(message));
 }
 
 size_t ReferenceTimeline::start_kernel(double start, double seconds) {
@@ -82,14 +85,19 @@ size_t ReferenceTimeline::start_kernel(double start, double seconds) {
 size_t ReferenceTimeline::start_transfer(double start, double seconds, double lost,
                                          const cost::Transfer& transfer) {
   Work work{start, seconds, transfer, -1, never, lost, {}};
-  for (size_t i = 0; i < collectives_.size(); ++i) {
-    if (collectives_[i].end > start) {
-      work.beside.push_back({false, i, slowing_(transfer, collectives_[i].transfer)});
-    }
-  }
+  std::vector<cost::Transfer> message;
   if (message_ >= 0) {
     const auto latest = static_cast<size_t>(message_);
-    work.beside.push_back({true, latest, slowing_(transfer, works_[latest].transfer)});
+    message.push_back(works_[latest].transfer);
+    work.beside.push_back({true, latest, slowing_(transfer, message)});
+  }
+  for (size_t i = 0; i < collectives_.size(); ++i) {
+    if (collectives_[i].end <= start) continue;
+    const double pace = slowing_(transfer, {collectives_[i].transfer});
+    if (pace <= 1) continue;
+    std::vector<cost::Transfer> both = message;
+    both.push_back(collectives_[i].transfer);
+    work.beside.push_back({false, i, pace, slowing_(transfer, both)});
   }
   works_.push_back(std::move(work));
   return works_.size() - 1;
@@ -100,7 +108,7 @@ size_t ReferenceTimeline::start_message(double ready, double seconds, double los
   Work work{ready, seconds, transfer, message_, never, lost, {}};
   for (size_t i = 0; i < collectives_.size(); ++i) {
     if (collectives_[i].end > ready) {
-      work.beside.push_back({false, i, slowing_(transfer, collectives_[i].transfer)});
+      work.beside.push_back({false, i, slowing_(transfer, {collectives_[i].transfer})});
     }
   }
   works_.push_back(std::move(work));

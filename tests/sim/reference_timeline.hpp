@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,8 @@
 
 namespace lockstep::tests {
 
-// How many times as long as alone `what` takes at this rank while `beside` goes on.
-using Slowing = std::function<double(const cost::Transfer& what, const cost::Transfer& beside)>;
+// How many times as long as alone `what` takes at this rank while all of `beside` go on.
+using Slowing = std::function<double(const cost::Transfer& what, const std::vector<cost::Transfer>& beside)>;
 
 class ReferenceTimeline {
  public:
@@ -24,8 +25,9 @@ class ReferenceTimeline {
   // A collective over dp_cp is in the queue. Returns its number.
   size_t queue_collective(const cost::Transfer& transfer);
   void end_collective(size_t number, double time) { collectives_[number].end = time; }
-  // The end of the rank's part of a collective whose group starts at `start`.
-  double collective_part_end(size_t number, double start, double seconds) const;
+  // The latest message when the collective was queued, and when it is gone; none: there was none.
+  std::optional<cost::Transfer> message_before(size_t number) const;
+  double message_gone(size_t number) const;
 
   // Work that starts now. Each returns its number.
   size_t start_kernel(double start, double seconds);
@@ -48,6 +50,7 @@ class ReferenceTimeline {
     bool is_message = false;
     size_t number = 0;
     double pace = 1;
+    double with_message = 1;  // pace, while the message goes on too
   };
   struct Work {
     double start = 0, seconds = 0;
@@ -60,8 +63,8 @@ class ReferenceTimeline {
   };
   double start_of(const Work& work) const;
   static double end_beside(double start, double seconds, double pace, double until);
-  static double end_beside_both(double start, double seconds, double pace_a, double until_a, double pace_b,
-                                double until_b);
+  static double end_beside_both(double start, double seconds, double both, double pace_a, double until_a,
+                                double pace_b, double until_b);
 
   double slowdown_;
   Slowing slowing_;
