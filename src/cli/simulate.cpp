@@ -22,6 +22,7 @@
 #include "observe/progress.hpp"
 #include "observe/trace_writer.hpp"
 #include "plan/memory.hpp"
+#include "plan/memory_text.hpp"
 #include "plan/report.hpp"
 #include "sim/report.hpp"
 #include "sim/several_steps.hpp"

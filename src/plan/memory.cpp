@@ -18,6 +18,17 @@ using Kind = parallel::ActionKind;
 using model::Axis;
 using parallel::Action;
 
+// What a micro-batch keeps of the head between its forward and its backward; 0 for a stage without it. What
+// the first half of a backward leaves of it counts as activations.
+int64_t head_bytes(const parallel::Layout& layout, int stage) {
+  model::ChunkContent content = layout.chunk(stage, layout.virtual_stages() - 1);
+  if (!content.head) return 0;
+  const model::LayerProgram& layers = layout.layers();
+  const int64_t with = model::chunk_activation_bytes(layers.shape, layers.recompute, content);
+  content.head = false;
+  return with - model::chunk_activation_bytes(layers.shape, layers.recompute, content);
+}
+
 // Follows what a stage holds from action to action, and keeps the fullest moment.
 class Walk {
  public:
@@ -26,7 +37,8 @@ class Walk {
         stage_(stage),
         sharded_(layout.mesh().size(Axis::dp_cp) > 1),
         boundary_(model::boundary_bytes(layout.shape())),
-        live_(layout, stage) {
+        live_(layout, stage),
+        head_bytes_(head_bytes(layout, stage)) {
     now_.stage = stage;
     const int64_t gradient = layout.shape().gradient_bytes;
     for (int c = 0; c < layout.virtual_stages(); ++c) {
@@ -47,7 +59,7 @@ class Walk {
       case Kind::reshard:
         if (layout_.zero() == 3 && sharded_) {
           const int64_t bytes = layout_.padded_chunk_elements(stage_, a.chunk) * element_bytes();
-          now_.weights += a.kind == Kind::unshard ? bytes : -bytes;
+          now_.gathered += a.kind == Kind::unshard ? bytes : -bytes;
         }
         break;
       case Kind::receive_forward:
@@ -84,6 +96,8 @@ class Walk {
   }
 
   StageMemory fullest() const { return fullest_; }
+  int64_t activations() const { return live_.bytes(); }
+  int64_t tensors() const { return now_.tensors() + live_.bytes(); }
 
  private:
   int64_t element_bytes() const { return layout_.shape().element_bytes; }
@@ -101,7 +115,8 @@ class Walk {
   void note(int64_t workspace = 0) {
     StageMemory moment = now_;
     moment.workspace += workspace;
-    moment.activations = live_.bytes();
+    moment.logits = head_live_ * head_bytes_;
+    moment.activations = live_.bytes() - moment.logits;
     if (moment.total() > fullest_.total()) fullest_ = moment;
   }
 
@@ -130,11 +145,13 @@ class Walk {
     if (forward) {
       const int64_t before = live_.bytes();
       live_.take(a);
+      if (content.head) ++head_live_;
       if (takes) now_.messages -= boundary_;  // it is an activation now
       note(memory.peak - (live_.bytes() - before) + (takes ? boundary_ : 0));
     } else {
       note(memory.peak);
       live_.take(a);
+      if (content.head && parallel::goes_back(a.kind)) --head_live_;
       if (takes) now_.messages -= boundary_;
     }
     if (gives) now_.messages += boundary_;
@@ -171,7 +188,9 @@ class Walk {
   bool sharded_;
   int64_t boundary_;
   parallel::LiveActivations live_;
-  StageMemory now_, fullest_;
+  StageMemory now_, fullest_;  // activations and logits of `now_` stay 0: live_ has them
+  int64_t head_bytes_;
+  int head_live_ = 0;  // micro-batches that hold them
   bool sent_ = false;
   std::set<int> allocated_;  // chunks with a buffer of unreduced gradients
   std::set<int> under_way_;  // chunks whose former buffer is being reduced
@@ -187,13 +206,26 @@ StageMemory stage_memory(const parallel::Layout& layout, const parallel::Program
 }
 
 void add_parts(Json& json, const StageMemory& m) {
-  json["weights_bytes"] = m.weights;
+  json["weights_bytes"] = m.weights + m.gathered;
   json["gradients_bytes"] = m.gradients;
   json["optimizer_bytes"] = m.optimizer;
-  json["activations_bytes"] = m.activations;
+  json["activations_bytes"] = m.activations + m.logits;
   json["other_bytes"] = m.other();
   json["total_bytes"] = m.total();
   json["tensors_bytes"] = m.tensors();
+  Json parts;
+  parts["weights"] = m.weights;
+  parts["gathered_parameters"] = m.gathered;
+  parts["gradients"] = m.gradients;
+  parts["optimizer"] = m.optimizer;
+  parts["activations"] = m.activations;
+  parts["logits_and_loss"] = m.logits;
+  parts["messages"] = m.messages;
+  parts["reduced_gradients"] = m.reduced;
+  parts["workspace"] = m.workspace;
+  parts["tables"] = m.tables;
+  parts["margin"] = m.margin;
+  json["parts_bytes"] = parts;
 }
 
 }  // namespace
@@ -211,11 +243,35 @@ MemoryReport memory_of(const parallel::Layout& layout, const std::vector<paralle
   return report;
 }
 
+std::vector<MemoryMoment> memory_curve(const parallel::Layout& layout, const parallel::Program& program) {
+  Walk walk(layout, program.stage);
+  std::vector<MemoryMoment> curve;
+  for (const Action& action : program.actions) {
+    walk.take(action);
+    if (parallel::is_pass(action.kind)) curve.push_back({action, walk.activations(), walk.tensors()});
+  }
+  return curve;
+}
+
 TrainingState training_state(double parameters, const config::TrainConfig& train) {
   const double weights = static_cast<double>(model::element_bytes(train.dtype));
   const double gradients = static_cast<double>(model::gradient_bytes(train.dtype));
   const double state = static_cast<double>(1 + config::optimizer_moments(train)) * gradients;
   return {(2 + 2 + 12) * parameters, (weights + gradients + state) * parameters};
+}
+
+Json curve_json(const std::vector<MemoryMoment>& curve) {
+  Json json = Json::array();
+  for (const MemoryMoment& moment : curve) {
+    Json point;
+    point["pass"] = to_string(moment.pass.kind);
+    point["chunk"] = moment.pass.chunk;
+    point["micro_batch"] = moment.pass.micro_batch;
+    point["activations_bytes"] = moment.activations;
+    point["tensors_bytes"] = moment.tensors;
+    json.push_back(point);
+  }
+  return json;
 }
 
 Json memory_json(const MemoryReport& report) {

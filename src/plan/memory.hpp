@@ -13,14 +13,17 @@ namespace lockstep::plan {
 
 struct StageMemory {
   int stage = 0;
-  // In the compute dtype, padded so that shards are equal: whole chunks; with zero = 3 this rank's shards and
-  // the chunks that are gathered.
+  // In the compute dtype, padded so that shards are equal: whole chunks; with zero = 3 this rank's shards.
   int64_t weights = 0;
+  int64_t gathered = 0;  // zero = 3: the whole chunks that are there at the moment
   // Unreduced, of whole chunks, in fp32 (fp64 in fp64 runs): through the step, or (zero = 2, 3, or several
   // rounds of replicas) from a chunk's backward to the end of its reduction.
   int64_t gradients = 0;
-  int64_t optimizer = 0;    // master weights and moments of what this rank updates, in the gradients' dtype
-  int64_t activations = 0;  // held between forwards and backwards: parallel::LiveActivations
+  int64_t optimizer = 0;  // master weights and moments of what this rank updates, in the gradients' dtype
+  // Held between forwards and backwards (parallel::LiveActivations): of the layers and the embedding, and of
+  // the head: logits, targets, the loss' statistics, its norm's and its product's input.
+  int64_t activations = 0;
+  int64_t logits = 0;
   // Other:
   int64_t messages = 0;   // hidden states and gradients that have come and wait, or wait to be sent
   int64_t reduced = 0;    // reduced gradients of what this rank updates; 0 where they lie in `gradients`
@@ -29,8 +32,11 @@ struct StageMemory {
   int64_t margin = 0;     // margin_share of all above: allocator fragmentation, context, libraries' buffers
 
   int64_t other() const { return messages + reduced + workspace + tables + margin; }
-  int64_t total() const { return weights + gradients + optimizer + activations + other(); }
+  int64_t total() const {
+    return weights + gathered + gradients + optimizer + activations + logits + other();
+  }
   int64_t tensors() const { return total() - margin; }  // what the trainer's tensors take
+  bool operator==(const StageMemory&) const = default;
 };
 
 // Not derived: what an allocator loses and libraries take, as a share of the rest.
@@ -48,6 +54,14 @@ struct MemoryReport {
 // `programs`: one a stage, of `layout`.
 MemoryReport memory_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs);
 
+// What a stage holds after each of its passes, in the order of its program.
+struct MemoryMoment {
+  parallel::Action pass;
+  int64_t activations = 0;  // logits included
+  int64_t tensors = 0;      // everything but the margin
+};
+std::vector<MemoryMoment> memory_curve(const parallel::Layout& layout, const parallel::Program& program);
+
 // Bytes of the whole training state, over all GPUs.
 struct TrainingState {
   double published = 0;  // 2 + 2 + 12 a parameter: bf16 weights and gradients, fp32 master and two moments
@@ -55,7 +69,9 @@ struct TrainingState {
 };
 TrainingState training_state(double parameters, const config::TrainConfig& train);
 
-// JSON block `memory`: the fullest rank's parts, and the total of every stage.
+// JSON block `memory`: the fullest rank's parts, and those of every stage.
 Json memory_json(const MemoryReport& report);
+// JSON block `memory.curve`.
+Json curve_json(const std::vector<MemoryMoment>& curve);
 
 }  // namespace lockstep::plan

@@ -6,6 +6,8 @@
 #include "base/units.hpp"
 #include "model/parameters.hpp"
 #include "parallel/program.hpp"
+#include "plan/chart.hpp"
+#include "plan/memory_text.hpp"
 
 namespace lockstep::plan {
 
@@ -17,6 +19,14 @@ std::string state_text(const Plan& plan) {
       "\nThe training state is {} over all GPUs as published (2 + 2 + 12 bytes a parameter), {} as the\n"
       "trainer holds it ({:.0f} bytes).\n",
       format_bytes(plan.state.published), format_bytes(plan.state.own), plan.state.own / parameters);
+}
+
+std::string curve_text(const Plan& plan) {
+  std::vector<double> bytes;
+  for (const MemoryMoment& moment : plan.curve) bytes.push_back(static_cast<double>(moment.activations));
+  return fmt::format("\nActivations of stage {} through the step, after each of its {} passes.\n",
+                     plan.memory.fullest().stage, bytes.size()) +
+         chart_text(bytes, "B");
 }
 
 // "0.095", "58.2", "22.9M".
@@ -62,9 +72,11 @@ Plan plan_of(const config::RunFile& run) {
   const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
   const StepTime time = step_time(layout, programs);
   MemoryReport memory = memory_of(layout, programs);
-  const Traffic traffic = traffic_of(layout, programs.at(static_cast<size_t>(memory.fullest().stage)));
+  const parallel::Program& fullest = programs.at(static_cast<size_t>(memory.fullest().stage));
+  const Traffic traffic = traffic_of(layout, fullest);
   return {run,
           std::move(memory),
+          memory_curve(layout, fullest),
           training_state(static_cast<double>(model::parameter_count(run.model)), run.train),
           traffic,
           cost::step_figures(run, time.seconds, time.bubble_fraction, time.split),
@@ -76,6 +88,7 @@ Json plan_json(const Plan& plan) {
   json["layout"] = cost::layout_json(plan.run);
   json["model"] = cost::model_json(plan.run);
   json["memory"] = memory_json(plan.memory);
+  json["memory"]["curve"] = curve_json(plan.curve);
   Json traffic;
   traffic["tp_bytes"] = plan.traffic.tp;
   traffic["cp_bytes"] = plan.traffic.cp;
@@ -92,36 +105,9 @@ Json plan_json(const Plan& plan) {
   return json;
 }
 
-std::string memory_text(const MemoryReport& memory, const cost::Style& style) {
-  const StageMemory& full = memory.fullest();
-  const double capacity = static_cast<double>(memory.capacity);
-  std::string out =
-      fmt::format("\nMemory of the fullest GPU, at stage {}, when it holds most: {} of {}, {}.\n", full.stage,
-                  format_bytes(static_cast<double>(full.total())), format_bytes(capacity),
-                  memory.fits() ? style.paint("good", "it fits") : style.paint("bad", "it does not fit"));
-  cost::TextTable table(style);
-  table.header({"part", "bytes", "of the GPU"});
-  const auto row = [&](const std::string& name, int64_t bytes) {
-    table.row({name, format_bytes(static_cast<double>(bytes)),
-               cost::percent(static_cast<double>(bytes) / capacity)});
-  };
-  row("weights", full.weights);
-  row("gradients", full.gradients);
-  const char* const moments[] = {"", ", one moment", ", two moments"};
-  row(fmt::format("optimizer (master weights{})", moments[memory.moments]), full.optimizer);
-  row("activations", full.activations);
-  row("messages on their way", full.messages);
-  row("reduced gradients", full.reduced);
-  row("workspace of the pass under way", full.workspace);
-  row("rotary tables, token places", full.tables);
-  row("margin (assumed)", full.margin);
-  row("total", full.total());
-  return out + table.text();
-}
-
 std::string plan_text(const Plan& plan, const cost::Style& style) {
   return cost::run_line(plan.run) + "\n" + cost::step_text(plan.step, "computed", style) +
-         memory_text(plan.memory, style) + state_text(plan) + traffic_text(plan, style) +
+         memory_text(plan.memory, style) + curve_text(plan) + state_text(plan) + traffic_text(plan, style) +
          training_text(plan, style);
 }
 

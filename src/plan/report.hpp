@@ -14,6 +14,7 @@ namespace lockstep::plan {
 struct Plan {
   config::RunFile run;
   MemoryReport memory;
+  std::vector<MemoryMoment> curve;  // of the fullest stage
   TrainingState state;
   Traffic traffic;  // of a rank of the fullest stage
   cost::StepFigures step;
@@ -28,7 +29,4 @@ Json plan_json(const Plan& plan);
 
 // For a person.
 std::string plan_text(const Plan& plan, const cost::Style& style);
-// The memory table alone; `simulate` prints it too.
-std::string memory_text(const MemoryReport& memory, const cost::Style& style);
-
 }  // namespace lockstep::plan

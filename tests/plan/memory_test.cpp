@@ -37,15 +37,17 @@ TEST(Memory, OneRankByHand) {
   const int64_t layer = (4 * 16 * 64 + 16 * (64 + 2 * 32) + 16 * 64 + 3 * 16 * 96) * 2 + 16 * 8 * 4;
   const int64_t embedding = 16 * 8;
   const int64_t head = (2 * 16 * 64 + 16 * 256) * 2 + 16 * (4 + 8);
-  EXPECT_EQ(m.activations, 8 * layer + embedding + head);  // 1F1B with one stage: one micro-batch at a time
+  EXPECT_EQ(m.activations, 8 * layer + embedding);  // 1F1B with one stage: one micro-batch at a time
+  EXPECT_EQ(m.logits, head);
+  EXPECT_EQ(m.gathered, 0);
   EXPECT_EQ(m.messages, 0);
   EXPECT_EQ(m.tables, 16 * 8 * 4 + 2 * 16 * 8);  // an angle's cosine and sine a pair, two places a token
   // The fullest moment: all is kept, and the output matrix' gradient is there once more in bf16, beside the
   // gradient of the head's input, which took the place of targets, statistics and the input itself.
   EXPECT_EQ(m.workspace, 256 * 64 * 2 - 16 * (4 + 8));
   EXPECT_EQ(m.margin, static_cast<int64_t>(0.05 * static_cast<double>(m.tensors())));
-  EXPECT_EQ(m.total(), m.weights + m.gradients + m.optimizer + m.activations + m.messages + m.reduced +
-                           m.workspace + m.tables + m.margin);
+  EXPECT_EQ(m.total(), m.weights + m.gradients + m.optimizer + m.activations + m.logits + m.messages +
+                           m.reduced + m.workspace + m.tables + m.margin);
 }
 
 TEST(Memory, ShardsAndCuts) {
@@ -81,6 +83,29 @@ TEST(Memory, OneFOneBHoldsAsManyMicroBatchesAsStagesFollow) {
   config::RunFile gpipe = tests::sample_run(1, 4, 1, 1, 8);
   gpipe.parallel.schedule = config::ScheduleKind::gpipe;
   EXPECT_EQ(memory(gpipe).stages[2].activations, 8 * 2 * layer);
+}
+
+// Stage 0 of 1F1B fills up with four micro-batches, turns, and drains.
+TEST(Memory, TheCurveIsTheSchedules) {
+  const config::RunFile run = tests::sample_run(1, 4, 1, 1, 6);
+  const parallel::Layout layout(run);
+  const int64_t layer = (4 * 16 * 64 + 16 * (64 + 2 * 32) + 16 * 64 + 3 * 16 * 96) * 2 + 16 * 8 * 4;
+  std::vector<int64_t> held;
+  for (const MemoryMoment& m : memory_curve(layout, parallel::build_step_programs(layout)[0])) {
+    EXPECT_EQ(m.activations % (2 * layer + 16 * 8), 0);
+    held.push_back(m.activations / (2 * layer + 16 * 8));
+  }
+  EXPECT_EQ(held, (std::vector<int64_t>{1, 2, 3, 4, 3, 4, 3, 4, 3, 2, 1, 0}));
+}
+
+// With zero = 3 a rank keeps its shards, and has the chunks whole that are gathered.
+TEST(Memory, GatheredParametersAreToldFromShards) {
+  config::RunFile run = tests::sample_run(1, 1, 4, 1, 1);
+  run.parallel.zero = 3;
+  const StageMemory m = memory(run).stages[0];
+  const int64_t whole = padded(8 * layer_parameters + 2 * 256 * 64 + 64, 4) * 2;
+  EXPECT_EQ(m.weights * 4, whole);
+  EXPECT_EQ(m.gathered, whole);
 }
 
 TEST(Memory, RecomputationSavesWhatItSays) {
@@ -193,8 +218,9 @@ TEST(Memory, EachZeroStageHoldsLess) {
     shards += layout.state_elements(three.stage, c) * 2;
     largest = std::max(largest, layout.padded_chunk_elements(three.stage, c) * 2);
   }
-  EXPECT_GT(three.weights, shards);                // some chunk is gathered
-  EXPECT_LE(three.weights, shards + 3 * largest);  // but not all
+  EXPECT_EQ(three.weights, shards);
+  EXPECT_GT(three.gathered, 0);            // some chunk is there whole
+  EXPECT_LE(three.gathered, 3 * largest);  // but not all
 }
 
 TEST(Memory, ScatteringEveryMicroBatchTradesTrafficForMemory) {
@@ -250,11 +276,21 @@ TEST(Memory, EveryDrawnRunHasConsistentParts) {
     const auto programs = parallel::build_step_programs(layout);
     for (const StageMemory& m : memory_of(layout, programs).stages) {
       const auto& program = programs[static_cast<size_t>(m.stage)];
-      for (const int64_t part : {m.weights, m.gradients, m.optimizer, m.activations, m.messages, m.reduced,
-                                 m.workspace, m.tables}) {
+      for (const int64_t part : {m.weights, m.gathered, m.gradients, m.optimizer, m.activations, m.logits,
+                                 m.messages, m.reduced, m.workspace, m.tables}) {
         EXPECT_GE(part, 0);
       }
-      EXPECT_LE(m.activations, parallel::peak_activation_bytes(layout, program));
+      EXPECT_EQ(m.total(), m.weights + m.gathered + m.gradients + m.optimizer + m.activations + m.logits +
+                               m.messages + m.reduced + m.workspace + m.tables + m.margin);
+      EXPECT_LE(m.activations + m.logits, parallel::peak_activation_bytes(layout, program));
+      int64_t highest = 0;
+      for (const MemoryMoment& moment : memory_curve(layout, program)) {
+        highest = std::max(highest, moment.activations);
+        EXPECT_LE(moment.activations, moment.tensors);
+        EXPECT_LE(moment.tensors, m.tensors());
+      }
+      EXPECT_EQ(highest, parallel::peak_activation_bytes(layout, program));
+      EXPECT_EQ(memory_curve(layout, program).back().activations, 0);
       int64_t least = 0;  // what is there all the time, and the most activations
       for (int c = 0; c < layout.virtual_stages(); ++c) {
         least += layout.state_elements(m.stage, c) * (2 + 4 * 3);
@@ -323,9 +359,10 @@ TEST(Memory, JsonGivesTheFullestRankAndEveryStage) {
   const Json json = memory_json(report);
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"weights_bytes", "gradients_bytes", "optimizer_bytes",
-                                             "activations_bytes", "other_bytes", "total_bytes",
-                                             "tensors_bytes", "capacity_bytes", "fits", "stages"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"weights_bytes", "gradients_bytes", "optimizer_bytes",
+                                      "activations_bytes", "other_bytes", "total_bytes", "tensors_bytes",
+                                      "parts_bytes", "capacity_bytes", "fits", "stages"}));
   EXPECT_EQ(json["stages"].size(), 4u);
   int64_t most = 0;
   for (const Json& stage : json["stages"]) most = std::max(most, stage["total_bytes"].get<int64_t>());

@@ -100,11 +100,10 @@ TEST_F(Reshard, EveryOneLeftOutHoldsTheWholeStage) {
   });
   int64_t stage = 0;
   for (int c = 0; c < layout_.virtual_stages(); ++c) {
-    stage +=
-        (layout_.padded_chunk_elements(0, c) + layout_.state_elements(0, c)) * layout_.shape().element_bytes;
+    stage += layout_.padded_chunk_elements(0, c) * layout_.shape().element_bytes;
   }
-  EXPECT_EQ(memory_of(layout_, changed).stages[0].weights, stage);
-  EXPECT_LT(memory_of(layout_, programs_).stages[0].weights, stage);
+  EXPECT_EQ(memory_of(layout_, changed).stages[0].gathered, stage);
+  EXPECT_LT(memory_of(layout_, programs_).stages[0].gathered, stage);
 }
 
 }  // namespace
