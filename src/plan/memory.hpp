@@ -71,7 +71,7 @@ TrainingState training_state(double parameters, const config::TrainConfig& train
 
 // JSON block `memory`: the fullest rank's parts, and those of every stage.
 Json memory_json(const MemoryReport& report);
-// JSON block `memory.curve`.
+// JSON block `memory_curve`: of the fullest stage.
 Json curve_json(const std::vector<MemoryMoment>& curve);
 
 }  // namespace lockstep::plan

@@ -88,7 +88,7 @@ Json plan_json(const Plan& plan) {
   json["layout"] = cost::layout_json(plan.run);
   json["model"] = cost::model_json(plan.run);
   json["memory"] = memory_json(plan.memory);
-  json["memory"]["curve"] = curve_json(plan.curve);
+  json["memory_curve"] = curve_json(plan.curve);
   Json traffic;
   traffic["tp_bytes"] = plan.traffic.tp;
   traffic["cp_bytes"] = plan.traffic.cp;

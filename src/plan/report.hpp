@@ -24,7 +24,7 @@ struct Plan {
 // Everything about one layout. `run` has passed config's rules.
 Plan plan_of(const config::RunFile& run);
 
-// The document of `plan --json`: layout, model, memory, traffic, step, training.
+// The document of `plan --json`: layout, model, memory, memory_curve, traffic, step, training.
 Json plan_json(const Plan& plan);
 
 // For a person.
