@@ -68,11 +68,15 @@ TEST(Plan, The405BFileAsJson) {
   const Outcome outcome = lockstep({"plan", llama405b(), "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json document = Json::parse(outcome.out);
-  EXPECT_EQ(names(document), "layout model memory traffic step training ");
+  EXPECT_EQ(names(document), "layout model memory memory_curve traffic step training ");
   expect_shared_blocks(document);
   EXPECT_EQ(names(document["training"]), "tokens days gpu_hours usd ");
   EXPECT_EQ(document["training"]["tokens"].get<double>(), 15.6e12);
   EXPECT_EQ(names(document["traffic"]), "tp_bytes cp_bytes pp_bytes dp_bytes ");
+  // Fullest when the last chunk's forwards meet the first backwards; empty at the end.
+  EXPECT_EQ(document["memory_curve"].size(), 2u * 8 * 16);
+  EXPECT_EQ(names(document["memory_curve"][0]), "pass chunk micro_batch activations_bytes tensors_bytes ");
+  EXPECT_EQ(document["memory_curve"].back()["activations_bytes"], 0);
   EXPECT_EQ(document["traffic"]["cp_bytes"], 0);
 }
 
