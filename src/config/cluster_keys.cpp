@@ -142,6 +142,20 @@ std::vector<Key> cluster_keys() {
       KEY(cluster, storage_bandwidth, "Bandwidth at which a rank reads its batch, bytes/s.", optional, rate),
       KEY(cluster, storage_latency, "Latency of reading a batch, seconds.", optional, seconds),
       KEY(cluster, usd_per_gpu_hour, "Price of one GPU for an hour, US dollars.", optional, not_negative),
+      KEY(cluster, gpu_compute_watts, "Power of one GPU while kernels run, watts; 0: power is not known.",
+          optional, watts),
+      KEY(cluster, gpu_communication_watts, "Power of one GPU while it only communicates, watts.", optional,
+          watts),
+      KEY(cluster, gpu_idle_watts, "Power of one GPU while it waits, watts.", optional, watts),
+      KEY(cluster, host_watts_per_node,
+          "Power of a node without its GPUs, watts: processors, memory, NICs, fans, losses of its supplies.",
+          optional, watts),
+      KEY(cluster, network_watts_per_gpu, "Power of switches and optics for each GPU, watts.", optional,
+          watts),
+      KEY(cluster, pue,
+          "Power usage effectiveness: power at the site's meter over power of the equipment; the rest is "
+          "cooling and losses.",
+          optional, {.low = 1, .high = 10}),
   };
 }
 

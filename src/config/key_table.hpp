@@ -34,6 +34,7 @@ inline const Rule rate = {.low = 1, .high = 1e30};
 inline const Rule capacity = {.low = 1, .high = 1e18};    // memory is counted in 64-bit integers
 inline const Rule uplinks = {.low = 0, .high = 1 << 12};  // of one switch: real ones have some hundred ports
 inline const Rule seconds = {.low = 0, .high = 1e6};
+inline const Rule watts = {.low = 0, .high = 1e6};
 inline const Rule share = {.low = 1e-6, .high = 1};
 inline const Rule below_one = {.low = 0, .high = 0.999999};
 inline const Rule seed = {.low = 0, .high = 9007199254740992.0};

@@ -120,6 +120,13 @@ struct ClusterConfig {
   double storage_bandwidth = 1e9;  // bytes/s at which a rank reads its batch
   double storage_latency = 1e-3;
   double usd_per_gpu_hour = 0;
+  // Power, as cost/power.hpp adds it up. gpu_compute_watts = 0: not known.
+  double gpu_compute_watts = 0;        // of one GPU while kernels run
+  double gpu_communication_watts = 0;  // while it only communicates
+  double gpu_idle_watts = 0;           // while it waits
+  double host_watts_per_node = 0;      // all of a node but its GPUs
+  double network_watts_per_gpu = 0;    // switches, and optics at both ends
+  double pue = 1;                      // power at the meter over power of the equipment
 
   bool operator==(const ClusterConfig&) const = default;
 };

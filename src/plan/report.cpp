@@ -54,6 +54,12 @@ std::string traffic_text(const Plan& plan, const cost::Style& style) {
   return p.world_size() == 1 ? "" : out + table.text();
 }
 
+// Megawatt-hours of the whole training.
+std::optional<double> energy_of(const Plan& plan) {
+  if (!plan.power) return std::nullopt;
+  return cost::megawatt_hours(plan.power->average(), plan.training.days);
+}
+
 std::string training_text(const Plan& plan, const cost::Style& style) {
   std::string out = "\nThe whole training, if every step takes as long and none is lost.\n";
   cost::TextTable table(style);
@@ -62,6 +68,9 @@ std::string training_text(const Plan& plan, const cost::Style& style) {
   table.row({"GPU-hours", figure(plan.training.gpu_hours)});
   table.row({fmt::format("cost at ${} a GPU-hour", figure(plan.run.cluster.usd_per_gpu_hour)),
              fmt::format("${}", figure(plan.training.usd))});
+  if (const std::optional<double> energy = energy_of(plan)) {
+    table.row({"energy", format_quantity(*energy * 1e6, "Wh")});
+  }
   return out + table.text();
 }
 
@@ -80,7 +89,8 @@ Plan plan_of(const config::RunFile& run) {
           training_state(static_cast<double>(model::parameter_count(run.model)), run.train),
           traffic,
           cost::step_figures(run, time.seconds, time.bubble_fraction, time.split),
-          training_of(run, time.seconds)};
+          training_of(run, time.seconds),
+          cost::power_of(run, time.split)};
 }
 
 Json plan_json(const Plan& plan) {
@@ -96,11 +106,14 @@ Json plan_json(const Plan& plan) {
   traffic["dp_bytes"] = plan.traffic.dp;
   json["traffic"] = traffic;
   json["step"] = cost::step_json(plan.step);
+  json["power"] = cost::power_json(plan.power, plan.step);
   Json training;
   training["tokens"] = plan.training.tokens;
   training["days"] = plan.training.days;
   training["gpu_hours"] = plan.training.gpu_hours;
   training["usd"] = plan.training.usd;
+  const std::optional<double> energy = energy_of(plan);
+  training["energy_megawatt_hours"] = energy ? Json(*energy) : Json(nullptr);
   json["training"] = training;
   return json;
 }
@@ -108,7 +121,7 @@ Json plan_json(const Plan& plan) {
 std::string plan_text(const Plan& plan, const cost::Style& style) {
   return cost::run_line(plan.run) + "\n" + cost::step_text(plan.step, "computed", style) +
          memory_text(plan.memory, style) + curve_text(plan) + state_text(plan) + traffic_text(plan, style) +
-         training_text(plan, style);
+         cost::power_text(plan.run, plan.power, plan.step, style) + training_text(plan, style);
 }
 
 }  // namespace lockstep::plan

@@ -7,6 +7,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "cost/power.hpp"
 #include "observe/trace_writer.hpp"
 
 namespace lockstep::sim {
@@ -67,7 +68,9 @@ Json simulate_json(const config::RunFile& run, const StepResult& result, const s
   json["layout"] = cost::layout_json(run);
   json["model"] = cost::model_json(run);
   json["memory"] = memory;
-  json["step"] = cost::step_json(figures_of(run, result));
+  const cost::StepFigures figures = figures_of(run, result);
+  json["step"] = cost::step_json(figures);
+  json["power"] = cost::power_json(cost::power_of(run, figures.split), figures);
   json["ranks"] = result.ranks;
   json["ops"] = result.ops;
   json["wall_seconds"] = result.wall_seconds;
@@ -91,13 +94,15 @@ std::string simulate_text(const config::RunFile& run, const StepResult& result,
                           const std::vector<double>& steps, const cost::Style& style) {
   const parallel::Mesh mesh(run);
   std::string out = cost::run_line(run) + "\n";
-  out += cost::step_text(figures_of(run, result), "simulated", style);
+  const cost::StepFigures figures = figures_of(run, result);
+  out += cost::step_text(figures, "simulated", style);
   if (steps.size() > 1) {
     const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
     out += fmt::format("\nMean of {} steps, which take {} to {}.\n", steps.size(), format_seconds(*least),
                        format_seconds(*most));
   }
   out += phases_text(result, style) + ranks_text(mesh, result);
+  out += cost::power_text(run, cost::power_of(run, figures.split), figures, style) + "\n";
   out += style.dim(fmt::format("{} rank{}, {} ops evaluated in {}.", format_thousands(result.ranks),
                                result.ranks == 1 ? "" : "s", format_thousands(result.ops),
                                format_seconds(result.wall_seconds))) +

@@ -68,9 +68,9 @@ TEST(Plan, The405BFileAsJson) {
   const Outcome outcome = lockstep({"plan", llama405b(), "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json document = Json::parse(outcome.out);
-  EXPECT_EQ(names(document), "layout model memory memory_curve traffic step training ");
+  EXPECT_EQ(names(document), "layout model memory memory_curve traffic step power training ");
   expect_shared_blocks(document);
-  EXPECT_EQ(names(document["training"]), "tokens days gpu_hours usd ");
+  EXPECT_EQ(names(document["training"]), "tokens days gpu_hours usd energy_megawatt_hours ");
   EXPECT_EQ(document["training"]["tokens"].get<double>(), 15.6e12);
   EXPECT_EQ(names(document["traffic"]), "tp_bytes cp_bytes pp_bytes dp_bytes ");
   // Fullest when the last chunk's forwards meet the first backwards; empty at the end.
