@@ -6,78 +6,157 @@ namespace lockstep::plan {
 
 namespace {
 
-using ByStage = std::vector<std::vector<double>>;
-
-double at(const ByStage& seconds, size_t stage, size_t chunk) {
-  return seconds.empty() ? 0 : seconds[stage][chunk];
+const ChunkTimes& chunk_at(const StageTimes& stage, int chunk) {
+  const ChunkTimes* times = stage.chunks.data();
+  while (chunk >= times->count) chunk -= (times++)->count;
+  return *times;
 }
 
-// Over stages, of one chunk.
-struct ChunkTimes {
+// One direction of one chunk, over stages.
+struct OverStages {
   double sum = 0;      // from its input to the last stage's output
   double longest = 0;  // that a stage is busy
 };
 
-ChunkTimes over_stages(const ByStage& passes, const ByStage& held, int chunk) {
-  ChunkTimes t;
-  const auto c = static_cast<size_t>(chunk);
-  for (size_t s = 0; s < passes.size(); ++s) {
-    t.sum += passes[s][c];
-    t.longest = std::max(t.longest, passes[s][c] + at(held, s, c));
+OverStages forwards(const StepShape& p, int chunk) {
+  OverStages t;
+  for (const StageTimes& stage : p.of_stage) {
+    const ChunkTimes& times = chunk_at(stage, chunk);
+    t.sum += stage.count * times.forward;
+    t.longest = std::max(t.longest, times.forward + times.forward_held);
+  }
+  return t;
+}
+OverStages backwards(const StepShape& p, int chunk) {
+  OverStages t;
+  for (const StageTimes& stage : p.of_stage) {
+    const ChunkTimes& times = chunk_at(stage, chunk);
+    t.sum += stage.count * times.backward();
+    t.longest = std::max(t.longest, times.backward() + times.backward_held);
   }
   return t;
 }
 
-// Of one direction.
-double chunk_loop_seconds(const PipelineShape& p, const ByStage& passes, const ByStage& held, int chunk,
-                          int group) {
-  const ChunkTimes t = over_stages(passes, held, chunk);
-  return std::max(t.sum + p.stages() * p.message, group * t.longest);
+// How long after a group's passes of one chunk begin, its passes of the next one can: when the first
+// micro-batch is through all stages and back, or the busiest stage is free.
+double loop_seconds(const StepShape& p, const OverStages& t) {
+  const int group = std::min(p.stages, p.micro_batches);
+  return std::max(t.sum + p.stages * p.message, group * t.longest);
+}
+
+// How many chunks from `chunk` on are alike on every stage.
+int alike(const StepShape& p, int chunk) {
+  int least = p.chunks - chunk;
+  for (const StageTimes& stage : p.of_stage) {
+    int end = 0;
+    for (const ChunkTimes* times = stage.chunks.data(); end <= chunk; ++times) end += times->count;
+    least = std::min(least, end - chunk);
+  }
+  return least;
 }
 
 // All forwards, then all backwards: each goes through the stages at the pace of the slowest stage or link.
-double gpipe_seconds(const PipelineShape& p) {
-  const double fill = (p.stages() - 1) * p.message;
-  const auto one_way = [&](const ByStage& passes, const ByStage& held) {
-    const ChunkTimes t = over_stages(passes, held, 0);
-    const double pace = p.stages() > 1 ? std::max(t.longest, p.message) : t.longest;
-    return t.sum + fill + (p.micro_batches - 1) * pace;
+double gpipe_seconds(const StepShape& p) {
+  const double fill = (p.stages - 1) * p.message;
+  const auto one_way = [&](const OverStages& t) {
+    return t.sum + fill + (p.micro_batches - 1) * std::max(t.longest, p.message);
   };
-  return one_way(p.forward, p.forward_held) + one_way(p.backward, p.backward_held);
+  return one_way(forwards(p, 0)) + one_way(backwards(p, 0));
 }
 
-// One chunk a stage. Stage s has p - s micro-batches under way: their loop is from its forward through all
-// later stages and back to its backward.
-double one_f_one_b_seconds(const PipelineShape& p) {
-  const int stages = p.stages();
-  double loop = 0, longest_pass = 0, longest_turn = 0;
-  std::vector<double> bounds;
-  for (int s = stages - 1; s >= 0; --s) {
-    const auto stage = static_cast<size_t>(s);
-    if (s < stages - 1) loop += 2 * p.message;
-    loop += p.forward[stage][0] + p.backward[stage][0];
-    const double f = p.forward[stage][0] + at(p.forward_held, stage, 0);
-    const double b = p.backward[stage][0] + at(p.backward_held, stage, 0);
-    longest_pass = std::max({longest_pass, f, b});
-    longest_turn = std::max(longest_turn, f + b);
-    const int under_way = stages - s;
-    const int turns = (p.micro_batches - 1) / under_way;
-    const int rest = (p.micro_batches - 1) % under_way;
-    bounds.push_back(turns * loop + rest * longest_pass);
+// What lets micro-batches through one after another, beyond the first one. `halves`: the gradients of weights
+// do not stand in the way of others.
+struct Loops {
+  double through = 0;  // of the first micro-batch, all stages and back
+  double bound = 0;    // of the others
+};
+Loops loops(const StepShape& p, int chunk, int micro_batches, bool halves) {
+  Loops out;
+  double longest_pass = 0;
+  int under_way = 0;
+  // Stage s has p - s micro-batches under way: their loop is from its forward through all later stages and
+  // back to its backward.
+  const auto bound = [&](int turns, double loop, int under) {
+    const int rest = micro_batches - 1 - turns * under;
+    out.bound = std::max(out.bound, turns * loop + rest * longest_pass);
+  };
+  for (size_t s = p.of_stage.size(); s-- > 0;) {
+    const StageTimes& stage = p.of_stage[s];
+    const ChunkTimes& times = chunk_at(stage, chunk);
+    const double back = halves ? times.backward_input : times.backward();
+    const double own = times.forward + back;
+    longest_pass = std::max(
+        {longest_pass, times.forward + times.forward_held, back + (halves ? 0 : times.backward_held)});
+    out.through += own + (under_way > 0 ? 2 * p.message : 0);
+    ++under_way;
+    bound((micro_batches - 1) / under_way, out.through, under_way);
+    if (stage.count == 1) continue;
+    // Of stages that are alike the longest bound is at an end, or where one turn more just fits.
+    const double first = out.through;
+    const int least = under_way;
+    under_way += stage.count - 1;
+    out.through += (stage.count - 1) * (own + 2 * p.message);
+    const int turns = (micro_batches - 1) / under_way;
+    bound(turns, out.through, under_way);
+    const int fits = (micro_batches - 1) / (turns + 1);
+    if (fits > least) bound(turns + 1, first + (fits - least) * (own + 2 * p.message), fits);
   }
-  const double through = loop;  // of one micro-batch, all stages
-  double bound = (p.micro_batches - 1) * longest_turn;
-  for (const double b : bounds) bound = std::max(bound, b);
-  return through + bound;
+  return out;
+}
+
+double turn_seconds(const ChunkTimes& t) {
+  return t.forward + t.forward_held + t.backward() + t.backward_held;
+}
+
+// One chunk a stage, the chunk `chunk`.
+double one_f_one_b_seconds(const StepShape& p, int chunk, int micro_batches) {
+  const Loops l = loops(p, chunk, micro_batches, false);
+  double longest_turn = 0;
+  for (const StageTimes& stage : p.of_stage) {
+    longest_turn = std::max(longest_turn, turn_seconds(chunk_at(stage, chunk)));
+  }
+  return l.through + std::max(l.bound, (micro_batches - 1) * longest_turn);
+}
+
+// Stage s computes p - s forwards, waits for its first gradient, and is busy from then on: weight gradients
+// fill what would be idle. After its last input gradient it has s + 1 of them left, while that gradient goes
+// on to the first stage.
+double zero_bubble_seconds(const StepShape& p) {
+  const Loops l = loops(p, 0, p.micro_batches, true);
+  const double first_weight = p.of_stage.front().chunks.front().backward_weight;
+  double longest = l.through + l.bound + first_weight;
+  double fill = 0, back = 0, through = l.through;
+  int before = 0;
+  const auto stage_end = [&](const ChunkTimes& t) {
+    const int ahead = std::min(p.stages - before, p.micro_batches),
+              left = std::min(before + 1, p.micro_batches);
+    const double first_gradient = through - t.backward_input;  // after the stage's first forward began
+    const double idle = std::max(0.0, first_gradient - ahead * (t.forward + t.forward_held));
+    const double end = fill + idle + p.micro_batches * turn_seconds(t);
+    longest = std::max({longest, end, end - left * t.backward_weight + back + first_weight});
+  };
+  for (const StageTimes& stage : p.of_stage) {
+    const ChunkTimes& t = stage.chunks.front();
+    stage_end(t);
+    const auto go_on = [&](int stages) {
+      fill += stages * (t.forward + p.message);
+      back += stages * (t.backward_input + p.message);
+      through -= stages * (t.forward + t.backward_input + 2 * p.message);
+      before += stages;
+    };
+    if (stage.count > 1) {
+      go_on(stage.count - 1);
+      stage_end(t);
+    }
+    go_on(1);
+  }
+  return longest;
 }
 
 // That a micro-batch keeps a stage busy, all chunks, both ways.
-double busy_seconds(const PipelineShape& p, size_t stage) {
+double busy_seconds(const StageTimes& stage) {
   double seconds = 0;
-  for (size_t c = 0; c < p.forward[stage].size(); ++c) {
-    seconds += p.forward[stage][c] + p.backward[stage][c];
-    seconds += at(p.forward_held, stage, c) + at(p.backward_held, stage, c);
-  }
+  for (const ChunkTimes& chunk : stage.chunks) seconds += chunk.count * turn_seconds(chunk);
   return seconds;
 }
 
@@ -86,36 +165,88 @@ double busy_seconds(const PipelineShape& p, size_t stage) {
 // stage is free, whichever is later. Between the first chunk's start and the last one's turn to backward that
 // happens for all chunks but the last; the last chunk turns like 1F1B. Further groups keep the busiest stage
 // busy; a last group of fewer micro-batches takes as many slots, but for the turn.
-double interleaved_seconds(const PipelineShape& p) {
-  const int group = std::min(p.stages(), p.micro_batches);
+double interleaved_seconds(const StepShape& p) {
+  const int group = std::min(p.stages, p.micro_batches);
   double seconds = 0;
-  for (int c = 0; c + 1 < p.chunks(); ++c) {
-    seconds += chunk_loop_seconds(p, p.forward, p.forward_held, c, group);
-    seconds += chunk_loop_seconds(p, p.backward, p.backward_held, c, group);
+  for (int c = 0; c + 1 < p.chunks;) {
+    const int width = std::min(alike(p, c), p.chunks - 1 - c);
+    seconds += width * (loop_seconds(p, forwards(p, c)) + loop_seconds(p, backwards(p, c)));
+    c += width;
   }
   const int groups = (p.micro_batches + group - 1) / group;
-  PipelineShape turn = p;
-  turn.micro_batches = p.micro_batches - (groups - 1) * group;
-  for (ByStage* passes : {&turn.forward, &turn.backward, &turn.forward_held, &turn.backward_held}) {
-    for (std::vector<double>& stage : *passes) stage = {stage.back()};
-  }
   double busiest = 0;
-  for (size_t s = 0; s < p.forward.size(); ++s) busiest = std::max(busiest, busy_seconds(p, s));
-  return seconds + one_f_one_b_seconds(turn) + (groups - 1) * group * busiest;
+  for (const StageTimes& stage : p.of_stage) busiest = std::max(busiest, busy_seconds(stage));
+  return seconds + one_f_one_b_seconds(p, p.chunks - 1, p.micro_batches - (groups - 1) * group) +
+         (groups - 1) * group * busiest;
+}
+
+// Seconds from a stage's last backward until its last reductions are through. Chunks end in descending order,
+// each some time before the next; scatters queue up behind one another.
+double exposed_reduction(const StepShape& p, const StageTimes& stage) {
+  double blocking = 0, exposed = 0, queue = 0, before_end = 0;
+  for (int c = 0; c < p.chunks;) {
+    const ChunkTimes& times = chunk_at(stage, c);
+    const int width = p.chunks == 1 ? 1 : alike(p, c);
+    const double loop = p.chunks == 1 ? 0 : loop_seconds(p, backwards(p, c));
+    exposed = std::max(exposed, queue + times.reduce_dp - before_end);
+    blocking += width * times.reduce;
+    queue += width * times.reduce_dp;
+    before_end += (width - 1) * loop;
+    exposed = std::max(exposed, queue - before_end);
+    before_end += loop;
+    c += width;
+  }
+  return blocking + exposed;
+}
+
+// Optimizer kernels one after another, each chunk's parameters gathered beside the next ones' kernels.
+double optimizer_seconds(const StageTimes& stage, bool gathers) {
+  double kernels = 0, stream = 0;
+  for (const ChunkTimes& chunk : stage.chunks) {
+    const double gather = gathers ? chunk.gather : 0;
+    const double first = std::max(stream, kernels + chunk.update) + chunk.count * gather;
+    kernels += chunk.count * chunk.update;
+    stream = std::max(first, kernels + gather);
+  }
+  return std::max(stream, kernels);
 }
 
 }  // namespace
 
-double backward_loop_seconds(const PipelineShape& p, int chunk, int group) {
-  return chunk_loop_seconds(p, p.backward, p.backward_held, chunk, group);
+double pipeline_seconds(const StepShape& p) {
+  // One stage has nothing to wait for, whatever the schedule.
+  if (p.stages == 1) return busy_seconds(p.of_stage.front()) * p.micro_batches;
+  if (p.chunks > 1) return interleaved_seconds(p);
+  if (p.schedule == config::ScheduleKind::gpipe) return gpipe_seconds(p);
+  if (p.schedule == config::ScheduleKind::zero_bubble_h1) return zero_bubble_seconds(p);
+  return one_f_one_b_seconds(p, 0, p.micro_batches);
 }
 
-double pipeline_seconds(const PipelineShape& p) {
-  // One stage has nothing to wait for, whatever the schedule.
-  if (p.stages() > 1 && p.chunks() > 1) return interleaved_seconds(p);
-  if (p.stages() > 1 && p.schedule == config::ScheduleKind::gpipe) return gpipe_seconds(p);
-  if (p.stages() > 1) return one_f_one_b_seconds(p);
-  return busy_seconds(p, 0) * p.micro_batches;
+StepEnds step_ends(const StepShape& p) {
+  StepEnds ends;
+  const StageTimes& first = p.of_stage.front();
+  ends.load = first.load;
+  if (p.zero == 3) ends.first_gather = first.chunks.front().gather;
+  ends.norm_pp = first.norm_pp;
+  const bool gathers = p.zero == 1 || p.zero == 2;
+  const bool halves = p.schedule == config::ScheduleKind::zero_bubble_h1;
+  // A stage ends its last backward before the first one does, by the way the last gradient still goes.
+  double way_to_first = 0;
+  for (const StageTimes& stage : p.of_stage) {
+    const ChunkTimes& chunk = stage.chunks.front();
+    ends.reduced = std::max(ends.reduced, exposed_reduction(p, stage) - way_to_first);
+    way_to_first += stage.count * ((halves ? chunk.backward_input : chunk.backward()) + p.message);
+    double gathered = 0, tied = 0;
+    for (const ChunkTimes& c : stage.chunks) {
+      gathered += c.count * c.gather_gradients;
+      tied += c.count * c.sum_tied;
+    }
+    ends.gathered = std::max(ends.gathered, gathered);
+    ends.tied = std::max(ends.tied, tied);
+    ends.norm = std::max(ends.norm, stage.norm);
+    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, gathers));
+  }
+  return ends;
 }
 
 }  // namespace lockstep::plan

@@ -1,37 +1,72 @@
-// Closed forms of how long a pipeline's forwards and backwards take.
+// Closed forms of how long a step takes, from the times of its stages and chunks. Single plans and the search
+// use the same: it allocates nothing, and stages or chunks that are alike are taken together.
 //
-// With equal stages, chunk times f and b and free messages they give (V m + p - 1)(f + b): Huang et al.,
-// arXiv:1811.06965 (GPipe), Narayanan et al., arXiv:2006.09503 (1F1B) and arXiv:2104.04473 (interleaved).
-// Here stages may differ and messages take time; what then bounds a schedule is its busiest stage, or a loop
-// in which a pass waits for one that waits for it: with k micro-batches under way, a loop of length L lets a
-// micro-batch through every L / k.
+// With equal stages, chunk times f and b and free messages a pipeline takes (V m + p - 1)(f + b): Huang et
+// al., arXiv:1811.06965 (GPipe), Narayanan et al., arXiv:2006.09503 (1F1B) and arXiv:2104.04473
+// (interleaved); zero-bubble H1 with input and weight halves b and w: m (f + b + w) + (p - 1)(f + b - w), Qi
+// et al., arXiv:2401.10241, table 2. Here stages may differ and messages take time; what then bounds a
+// schedule is its busiest stage, or a loop in which a pass waits for one that waits for it: with k
+// micro-batches under way, a loop of length L lets a micro-batch through every L / k.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "config/run_file.hpp"
 
 namespace lockstep::plan {
 
-struct PipelineShape {
-  config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
-  int micro_batches = 1;
-  std::vector<std::vector<double>> forward;   // [stage][chunk], seconds
-  std::vector<std::vector<double>> backward;  //
-  // What else a pass keeps its stage from the next one, after its output is there: mean seconds a pass,
-  // [stage][chunk]; empty: nothing.
-  std::vector<std::vector<double>> forward_held, backward_held;
-  double message = 0;  // seconds between neighbouring stages
+// Of `count` neighbouring chunks of a stage that are alike; seconds.
+struct ChunkTimes {
+  int count = 1;
+  double forward = 0, backward_input = 0, backward_weight = 0;  // one micro-batch's passes
+  // What else a pass keeps its stage from the next one, after its output is there: mean a pass.
+  double forward_held = 0, backward_held = 0;
+  double reduce = 0,
+         reduce_dp = 0;  // of the last reduction: what runs before the scatter; the scatter, beside
+  double gather_gradients = 0;
+  double sum_tied = 0;
+  double update = 0;  // the optimizer's kernel
+  double gather = 0;  // of the parameters
 
-  int stages() const { return static_cast<int>(forward.size()); }
-  int chunks() const { return static_cast<int>(forward.front().size()); }
+  double backward() const { return backward_input + backward_weight; }
+  bool operator==(const ChunkTimes&) const = default;
 };
 
-// How long after a group's backwards of one chunk begin, its backwards of the next one can: when the first
-// micro-batch is through all stages and back, or the busiest stage is free.
-double backward_loop_seconds(const PipelineShape& shape, int chunk, int group);
+// Of `count` neighbouring stages that are alike.
+struct StageTimes {
+  int count = 1;
+  std::span<const ChunkTimes> chunks;  // in order; their counts sum to the chunks of a stage
+  double load = 0;                     // the batch
+  double norm = 0, norm_pp = 0;        // the norm's kernel and collectives over dp and tp; over pp
+};
+
+struct StepShape {
+  config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
+  int stages = 1, chunks = 1;  // pipeline positions; chunks that each holds
+  int micro_batches = 1;
+  int zero = 1;
+  double message = 0;                    // between neighbouring stages
+  std::span<const StageTimes> of_stage;  // in order; their counts sum to `stages`
+};
 
 // From the first forward to the last backward, seconds. Good to a few percent, not exact: the simulator is.
-double pipeline_seconds(const PipelineShape& shape);
+double pipeline_seconds(const StepShape& shape);
+
+// What comes before and after the pipeline.
+struct StepEnds {
+  double load = 0;          // the batch
+  double first_gather = 0;  // of the first chunk's parameters, before the first forward
+  double reduced = 0;       // after the last backward, until gradients are reduced
+  double gathered = 0;      // reduced gradients, to all
+  double tied = 0;          //
+  double norm = 0;          // the norm's kernel and its collectives over dp and tp
+  double norm_pp = 0;       //
+  double optimizer = 0;     // kernels and gathers
+
+  double total() const {
+    return load + first_gather + reduced + gathered + tied + norm + norm_pp + optimizer;
+  }
+};
+StepEnds step_ends(const StepShape& shape);
 
 }  // namespace lockstep::plan

@@ -1,10 +1,7 @@
 #include "plan/stage_costs.hpp"
 
 #include <algorithm>
-
 #include <map>
-
-#include "cost/transfer_prices.hpp"
 
 namespace lockstep::plan {
 
@@ -12,6 +9,10 @@ namespace {
 
 using Kind = parallel::ActionKind;
 using model::Axis;
+
+double slowest(const cost::RankSeconds& seconds) {
+  return *std::max_element(seconds.kinds().begin(), seconds.kinds().end());
+}
 
 // Transfers at the pace of each stage's slowest group, or message.
 class SlowestOfStage {
@@ -22,6 +23,8 @@ class SlowestOfStage {
       stage_of_.push_back(layout.mesh().coordinates(rank).pp);
     }
   }
+
+  cost::TransferPrices& prices() { return prices_; }
 
   double seconds(const cost::Transfer& transfer, int stage) {
     std::vector<double>& slowest = slowest_[transfer];
@@ -61,14 +64,14 @@ class Pricer {
   };
   Sums sums(Kind kind, int chunk) const {
     Sums s;
-    for (const model::Op& op : parallel::action_ops(layout_, stage_, {kind, chunk})) {
-      if (cost::is_kernel(op.kind)) s.blocking.kernels += prices_.kernel_seconds(op);
-      if (!model::is_collective(op.kind)) continue;
-      const double seconds = transfers_.seconds({op.kind, op.axis, op.bytes, 0}, stage_);
-      if (op.axis == Axis::tp || op.axis == Axis::tp_kv) s.blocking.tp += seconds;
-      if (op.axis == Axis::cp) s.blocking.cp += seconds;
-      if (op.axis == Axis::dp_cp) s.dp += seconds;
-      if (op.axis == Axis::pp || op.axis == Axis::pp_ends) s.pp += seconds;
+    const OpSums ops = sum_ops(parallel::action_ops(layout_, stage_, {kind, chunk}), prices_);
+    s.blocking.kernels = ops.kernels;
+    for (const auto& [transfer, times] : ops.collectives) {
+      const double seconds = times * transfers_.seconds(transfer, stage_);
+      if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) s.blocking.tp += seconds;
+      if (transfer.axis == Axis::cp) s.blocking.cp += seconds;
+      if (transfer.axis == Axis::dp_cp) s.dp += seconds;
+      if (transfer.axis == Axis::pp || transfer.axis == Axis::pp_ends) s.pp += seconds;
     }
     return s;
   }
@@ -139,14 +142,58 @@ BlockingCost StageCost::passes() const {
   return sum;
 }
 
-std::vector<StageCost> stage_costs(const parallel::Layout& layout,
-                                   const std::vector<parallel::Program>& programs,
-                                   const cost::OpPrices& prices) {
-  SlowestOfStage transfers(layout);
-  std::vector<StageCost> costs;
-  for (const parallel::Program& program : programs) {
-    costs.push_back(stage_cost(layout, program, prices, transfers));
+OpSums sum_ops(const std::vector<model::Op>& ops, const cost::OpPrices& prices) {
+  OpSums sums;
+  for (const model::Op& op : ops) {
+    if (cost::is_kernel(op.kind)) sums.kernels += prices.kernel_seconds(op);
+    if (!model::is_collective(op.kind)) continue;
+    const cost::Transfer transfer{op.kind, op.axis, op.bytes, 0};
+    const auto known = std::find_if(sums.collectives.begin(), sums.collectives.end(),
+                                    [&](const auto& one) { return one.first == transfer; });
+    if (known == sums.collectives.end()) {
+      sums.collectives.push_back({transfer, 1});
+    } else {
+      ++known->second;
+    }
   }
+  return sums;
+}
+
+Contention contention_of(cost::TransferPrices& prices, const config::RunFile& run, const parallel::Mesh& mesh,
+                         const model::ShardShape& s, int64_t dp_bytes) {
+  Contention c;
+  c.kernels = run.cluster.communication_slowdown;
+  if (mesh.size(Axis::dp_cp) == 1 || dp_bytes == 0) return c;
+  const auto pace = [&](const cost::Transfer& of, const cost::Transfer& beside) {
+    const double alone = slowest(prices.seconds(of));
+    return alone > 0 ? std::max(1.0, slowest(prices.seconds_beside(of, {beside})) / alone) : 1;
+  };
+  const cost::Transfer dp{model::OpKind::reduce_scatter, Axis::dp_cp, dp_bytes, 0};
+  if (s.tp > 1) {
+    const auto kind = s.sequence_parallel ? model::OpKind::all_gather : model::OpKind::all_reduce;
+    const cost::Transfer tp{kind, Axis::tp, s.tokens * s.hidden * s.element_bytes, 0};
+    c.tp = pace(tp, dp);
+    c.dp_beside_tp = pace(dp, tp);
+  }
+  if (s.cp > 1) {
+    const int64_t keys = s.tokens_all() * s.kv_width() * s.element_bytes;
+    const cost::Transfer cp{model::OpKind::all_gather, Axis::cp, keys, 0};
+    c.cp = pace(cp, dp);
+    c.dp_beside_cp = pace(dp, cp);
+  }
+  return c;
+}
+
+StepCosts step_costs(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                     const cost::OpPrices& prices) {
+  SlowestOfStage transfers(layout);
+  StepCosts costs;
+  for (const parallel::Program& program : programs) {
+    costs.stages.push_back(stage_cost(layout, program, prices, transfers));
+  }
+  const int64_t gradients = layout.padded_chunk_elements(0, 0) * layout.shape().gradient_bytes;
+  costs.contention =
+      contention_of(transfers.prices(), layout.run(), layout.mesh(), layout.shape(), gradients);
   return costs;
 }
 

@@ -2,9 +2,11 @@
 // the closed form is put together from.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "cost/op_prices.hpp"
+#include "cost/transfer_prices.hpp"
 #include "parallel/program.hpp"
 
 namespace lockstep::plan {
@@ -31,7 +33,7 @@ struct ChunkCost {
   double update = 0;                                      // the optimizer's kernel
   double gather = 0;                                      // all-gather of the parameters
   int reductions = 1;                                     // a step
-  int unshards = 0;                                       // a step, zero = 3
+  double unshards = 0;                                    // a step, zero = 3; a mean where chunks differ
 
   BlockingCost backward() const { return backward_input + backward_weight; }
 };
@@ -46,9 +48,30 @@ struct StageCost {
   BlockingCost passes() const;  // of one micro-batch, through all chunks and back
 };
 
+// How many times as long things take beside one another.
+struct Contention {
+  double kernels = 0;                         // kernels 1 + this beside communication
+  double tp = 1, cp = 1;                      // their collectives beside one over dp_cp
+  double dp_beside_tp = 1, dp_beside_cp = 1;  // a collective over dp_cp beside them
+};
+
+// Ops of a pass or another action: kernels' seconds, and how often each collective comes.
+struct OpSums {
+  double kernels = 0;
+  std::vector<std::pair<cost::Transfer, int>> collectives;
+};
+OpSums sum_ops(const std::vector<model::Op>& ops, const cost::OpPrices& prices);
+
+// Of a layout's typical transfers, `dp_bytes` of gradients over dp_cp among them.
+Contention contention_of(cost::TransferPrices& prices, const config::RunFile& run, const parallel::Mesh& mesh,
+                         const model::ShardShape& shape, int64_t dp_bytes);
+
+struct StepCosts {
+  std::vector<StageCost> stages;
+  Contention contention;
+};
 // `programs`: the layout's, one a stage.
-std::vector<StageCost> stage_costs(const parallel::Layout& layout,
-                                   const std::vector<parallel::Program>& programs,
-                                   const cost::OpPrices& prices);
+StepCosts step_costs(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                     const cost::OpPrices& prices);
 
 }  // namespace lockstep::plan

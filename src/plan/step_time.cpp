@@ -10,76 +10,60 @@ namespace lockstep::plan {
 
 namespace {
 
-using ByStage = std::vector<std::vector<double>>;  // [stage][chunk], seconds
-
-template <class F>
-ByStage of_chunks(const std::vector<StageCost>& stages, F f) {
-  ByStage out;
-  for (const StageCost& stage : stages) {
-    std::vector<double> row;
-    for (const ChunkCost& chunk : stage.chunks) row.push_back(f(chunk));
-    out.push_back(std::move(row));
+// A layout's costs as the closed form takes them: what is alike together.
+class Shape {
+ public:
+  Shape(const parallel::Layout& layout, const StepCosts& costs)
+      : overlap_(overlap_of(layout, costs.contention, 0)) {
+    for (const StageCost& stage : costs.stages) overlap_.message = std::max(overlap_.message, stage.message);
+    chunks_.reserve(costs.stages.size());  // stages refer to them
+    for (const StageCost& stage : costs.stages) add(stage);
+    shape_.schedule = layout.run().parallel.schedule;
+    shape_.stages = layout.stages();
+    shape_.chunks = layout.virtual_stages();
+    shape_.micro_batches = layout.micro_batches();
+    shape_.zero = layout.zero();
+    shape_.message = overlap_.message;
+    shape_.of_stage = stages_;
   }
-  return out;
-}
-ByStage sum_of(ByStage a, const ByStage& b) {
-  for (size_t s = 0; s < a.size(); ++s) {
-    for (size_t c = 0; c < a[s].size(); ++c) a[s][c] += b[s][c];
-  }
-  return a;
-}
+  Shape(const Shape&) = delete;
+  Shape& operator=(const Shape&) = delete;
 
-struct PassTimes {
-  ByStage forward, backward_input, backward_weight;
-  // Mean of what comes on top and keeps the stage: what collectives beside the computation hold up, and the
-  // reductions before a chunk's last one.
-  ByStage forward_held, backward_held;
-};
+  const StepShape& shape() const { return shape_; }
+  const Overlap& overlap() const { return overlap_; }
 
-PassTimes pass_times(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
-  const auto seconds = [&](BlockingCost ChunkCost::*cost) {
-    return of_chunks(stages, [&](const ChunkCost& chunk) { return (chunk.*cost).seconds(); });
-  };
-  PassTimes times{seconds(&ChunkCost::forward),
-                  seconds(&ChunkCost::backward_input),
-                  seconds(&ChunkCost::backward_weight),
-                  {},
-                  {}};
-  for (const StageCost& stage : stages) {
-    std::vector<double> forward, backward;
-    for (const HeldUp& held : held_up(layout, stage)) {
-      const ChunkCost& chunk = stage.chunks[forward.size()];
-      const double earlier = (chunk.reductions - 1) * chunk.reduce.seconds() / layout.micro_batches();
-      forward.push_back(held.forward);
-      backward.push_back(held.backward + earlier);
+ private:
+  void add(const StageCost& stage) {
+    std::vector<ChunkTimes> chunks;
+    bool first = true;
+    for (const ChunkCost& cost : stage.chunks) {
+      ChunkTimes times = chunk_times(overlap_, cost, first);
+      first = false;
+      if (!chunks.empty()) times.count = chunks.back().count;
+      if (!chunks.empty() && times == chunks.back()) {
+        ++chunks.back().count;
+      } else {
+        times.count = 1;
+        chunks.push_back(times);
+      }
     }
-    times.forward_held.push_back(std::move(forward));
-    times.backward_held.push_back(std::move(backward));
+    const StageTimes times{
+        1, {}, stage.load, stage.norm_kernel + stage.norm_dp + stage.norm_tp, stage.norm_pp};
+    if (!stages_.empty() && chunks == chunks_.back() && times.load == stages_.back().load &&
+        times.norm == stages_.back().norm && times.norm_pp == stages_.back().norm_pp) {
+      ++stages_.back().count;
+      return;
+    }
+    chunks_.push_back(std::move(chunks));
+    stages_.push_back(times);
+    stages_.back().chunks = chunks_.back();
   }
-  return times;
-}
 
-PipelineShape pipeline_shape(const parallel::Layout& layout, const std::vector<StageCost>& stages,
-                             const PassTimes& times) {
-  PipelineShape shape;
-  shape.schedule = layout.run().parallel.schedule;
-  shape.micro_batches = layout.micro_batches();
-  shape.forward = times.forward;
-  shape.backward = sum_of(times.backward_input, times.backward_weight);
-  shape.forward_held = times.forward_held;
-  shape.backward_held = times.backward_held;
-  for (const StageCost& stage : stages) shape.message = std::max(shape.message, stage.message);
-  return shape;
-}
-
-// By the model's chunks, as the schedule takes them.
-std::vector<double> by_model_chunk(const ByStage& by_stage) {
-  std::vector<double> out;
-  for (size_t chunk = 0; chunk < by_stage.front().size(); ++chunk) {
-    for (const auto& stage : by_stage) out.push_back(stage[chunk]);
-  }
-  return out;
-}
+  Overlap overlap_;
+  std::vector<std::vector<ChunkTimes>> chunks_;
+  std::vector<StageTimes> stages_;
+  StepShape shape_;
+};
 
 // First forward to last backward, and how much of it is messages.
 struct Window {
@@ -87,91 +71,38 @@ struct Window {
   double messages = 0;
 };
 
-Window window_of(const parallel::Layout& layout, const PassTimes& times, const PipelineShape& shape) {
-  PipelineShape no_messages = shape;
+Window window_of(const StepShape& shape) {
+  StepShape no_messages = shape;
   no_messages.message = 0;
   const double seconds = pipeline_seconds(shape);
-  const double messages = seconds - pipeline_seconds(no_messages);
-  const bool halves = shape.schedule == config::ScheduleKind::zero_bubble_h1 && shape.stages() > 1;
-  if (!halves) return {seconds, messages};
-  // There is no closed form of how weight gradients fill the gaps: the schedule itself is walked. Messages
-  // delay it as they do 1F1B, whose order of forwards and input gradients it has.
-  const parallel::PassSeconds passes{by_model_chunk(sum_of(times.forward, times.forward_held)),
-                                     by_model_chunk(times.backward_input),
-                                     by_model_chunk(sum_of(times.backward_weight, times.backward_held))};
-  return {parallel::pipeline_window(layout.schedule(), passes) + messages, messages};
+  return {seconds, seconds - pipeline_seconds(no_messages)};
 }
 
-// Optimizer kernels one after another, each chunk's parameters gathered beside the next ones' kernels.
-double optimizer_seconds(const StageCost& stage, bool gathers) {
-  double kernels = 0, stream = 0;
-  for (const ChunkCost& chunk : stage.chunks) {
-    kernels += chunk.update;
-    stream = std::max(stream, kernels) + (gathers ? chunk.gather : 0);
+// Kernels of one pass, by the model's chunks, as the schedule takes them.
+std::vector<double> kernels_of(const std::vector<StageCost>& stages, BlockingCost ChunkCost::*pass) {
+  std::vector<double> out;
+  for (size_t chunk = 0; chunk < stages.front().chunks.size(); ++chunk) {
+    for (const StageCost& stage : stages) out.push_back((stage.chunks[chunk].*pass).kernels);
   }
-  return std::max(stream, kernels);
-}
-
-template <class F>
-double sum(const StageCost& stage, F f) {
-  double total = 0;
-  for (const ChunkCost& chunk : stage.chunks) total += f(chunk);
-  return total;
-}
-
-// What the closed form adds to the pipeline.
-struct Ends {
-  double first_gather = 0;  // of the first chunk's parameters, before the first forward
-  double reduced = 0;       // after the last backward, until gradients are reduced
-  double gathered = 0;      // reduced gradients, to all
-  double tied = 0;          //
-  double norm = 0;          // the norm's kernel and its collectives over dp and tp
-  double norm_pp = 0;       //
-  double optimizer = 0;     // kernels and gathers
-
-  double total() const { return first_gather + reduced + gathered + tied + norm + norm_pp + optimizer; }
-};
-
-bool gathers_at_end(const parallel::Layout& layout) { return layout.zero() == 1 || layout.zero() == 2; }
-
-Ends ends_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
-             const PipelineShape& shape) {
-  Ends ends;
-  if (layout.zero() == 3) ends.first_gather = stages.front().chunks.front().gather;
-  ends.norm_pp = stages.front().norm_pp;
-  // A stage ends its last backward before the first one does, by the way the last gradient still goes.
-  double way_to_first = 0;
-  for (const StageCost& stage : stages) {
-    ends.reduced = std::max(ends.reduced, exposed_reduction(stage, shape) - way_to_first);
-    way_to_first += stage.chunks.front().backward_input.seconds() + stage.message;
-    if (shape.schedule != config::ScheduleKind::zero_bubble_h1) {
-      way_to_first += stage.chunks.front().backward_weight.seconds();
-    }
-    ends.gathered = std::max(ends.gathered, sum(stage, [](const auto& c) { return c.gather_gradients; }));
-    ends.tied = std::max(ends.tied, sum(stage, [](const auto& c) { return c.sum_tied; }));
-    ends.norm = std::max(ends.norm, stage.norm_kernel + stage.norm_dp + stage.norm_tp);
-    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, gathers_at_end(layout)));
-  }
-  return ends;
+  return out;
 }
 
 // Idle share of the pipeline phase by the schedule alone, mean over stages: the schedule itself with the
 // kernels' times and free communication, as the simulator has it.
 double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
-  const auto seconds = [&](BlockingCost ChunkCost::*cost) {
-    return by_model_chunk(of_chunks(stages, [&](const ChunkCost& chunk) { return (chunk.*cost).kernels; }));
-  };
   double kernels = 0;
   for (const StageCost& stage : stages) kernels += layout.micro_batches() * stage.passes().kernels;
-  const double window = parallel::pipeline_window(
-      layout.schedule(), {seconds(&ChunkCost::forward), seconds(&ChunkCost::backward_input),
-                          seconds(&ChunkCost::backward_weight)});
+  const double window =
+      parallel::pipeline_window(layout.schedule(), {kernels_of(stages, &ChunkCost::forward),
+                                                    kernels_of(stages, &ChunkCost::backward_input),
+                                                    kernels_of(stages, &ChunkCost::backward_weight)});
   return std::max(0.0, 1 - kernels / (layout.stages() * window));
 }
 
-// Means over stages; bubble is what is left, imbalance of the stages included.
-cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<StageCost>& stages, double seconds,
-                         const Window& window, const Ends& ends) {
+// Means over stages; bubble is what is left, imbalance of the stages included. What is slower beside
+// collectives over dp_cp counts as theirs.
+cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
+                         const Overlap& overlap, double seconds, const Window& window, const StepEnds& ends) {
   const double m = layout.micro_batches();
   const double p = layout.stages();
   cost::StepSplit split;
@@ -189,7 +120,12 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
     split.cp += blocking.cp / p;
     split.optimizer += stage.norm_kernel / p;
     norm_dp += stage.norm_dp / p;
-    for (const HeldUp& one : held_up(layout, stage)) held += m * (one.forward + one.backward) / p;
+    bool first = true;
+    for (const ChunkCost& chunk : stage.chunks) {
+      const HeldUp one = held_up(overlap, chunk, first);
+      held += m * (one.forward + one.backward) / p;
+      first = false;
+    }
   }
   split.optimizer += update;
   split.pp = window.messages + ends.tied + ends.norm_pp;
@@ -206,19 +142,18 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
 
 StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
   const cost::OpPrices prices(layout.run());
-  const std::vector<StageCost> stages = stage_costs(layout, programs, prices);
-  const PassTimes times = pass_times(layout, stages);
-  const PipelineShape shape = pipeline_shape(layout, stages, times);
-  const Window window = window_of(layout, times, shape);
-  const Ends ends = ends_of(layout, stages, shape);
+  const StepCosts costs = step_costs(layout, programs, prices);
+  const Shape shape(layout, costs);
+  const Window window = window_of(shape.shape());
+  const StepEnds ends = step_ends(shape.shape());
 
   StepTime time;
-  time.seconds = stages.front().load + window.seconds + ends.total();
-  time.split = split_of(layout, stages, time.seconds, window, ends);
+  time.seconds = window.seconds + ends.total();
+  time.split = split_of(layout, costs.stages, shape.overlap(), time.seconds, window, ends);
   const double wait = cost::batch_wait(layout, programs, prices, time.seconds);
   time.seconds += wait;
   time.split.data += wait;
-  time.bubble_fraction = bubble_fraction(layout, stages);
+  time.bubble_fraction = bubble_fraction(layout, costs.stages);
   return time;
 }
 

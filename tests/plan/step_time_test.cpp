@@ -6,8 +6,8 @@
 #include <random>
 
 #include "base/json.hpp"
-#include "config/rules.hpp"
 #include "parallel/drawn_run.hpp"
+#include "plan/drawn_large.hpp"
 #include "plan/pipeline_time.hpp"
 #include "plan/report.hpp"
 #include "sim/drawn_layouts.hpp"
@@ -20,98 +20,76 @@ config::RunFile large_run(const std::vector<std::string>& overrides = {}) {
   return config::load_run_file(LOCKSTEP_SOURCE_DIR "/configs/llama3-405b-16k.toml", overrides);
 }
 
-PipelineShape even(config::ScheduleKind schedule, int stages, int chunks, int micro_batches) {
-  PipelineShape p;
-  p.schedule = schedule;
-  p.micro_batches = micro_batches;
-  p.forward.assign(static_cast<size_t>(stages), std::vector<double>(static_cast<size_t>(chunks), 1.0));
-  p.backward.assign(static_cast<size_t>(stages), std::vector<double>(static_cast<size_t>(chunks), 2.0));
-  return p;
-}
+// Equal stages; `shape` refers to the rest.
+struct Even {
+  Even(config::ScheduleKind schedule, int stages, int chunks, int micro_batches) {
+    chunk.count = chunks;
+    chunk.forward = chunk.backward_input = chunk.backward_weight = 1;
+    of_stage.assign(static_cast<size_t>(stages), StageTimes{1, std::span(&chunk, 1), 0, 0, 0});
+    shape = {schedule, stages, chunks, micro_batches, 1, 0, of_stage};
+  }
+  Even(const Even&) = delete;
+  Even& operator=(const Even&) = delete;
+
+  ChunkTimes chunk;
+  std::vector<StageTimes> of_stage;
+  StepShape shape;
+};
 
 TEST(PipelineTime, EqualStagesAndFreeMessagesGiveTheTextbookFormula) {
   for (const int p : {1, 2, 4, 16}) {
     for (const int m : {1, 2, 4, 16, 64}) {
       for (const auto kind : {config::ScheduleKind::gpipe, config::ScheduleKind::one_f_one_b}) {
-        EXPECT_DOUBLE_EQ(pipeline_seconds(even(kind, p, 1, m)), 3.0 * (m + p - 1)) << p << " " << m;
+        EXPECT_DOUBLE_EQ(pipeline_seconds(Even(kind, p, 1, m).shape), 3.0 * (m + p - 1)) << p << " " << m;
       }
+      if (p == 1 || m < p) continue;
+      const Even h1(config::ScheduleKind::zero_bubble_h1, p, 1, m);
+      EXPECT_DOUBLE_EQ(pipeline_seconds(h1.shape), 3.0 * m + p - 1) << p << " " << m;
     }
     for (const int v : {2, 4, 8}) {
       const auto kind = config::ScheduleKind::interleaved;
       for (const int groups : {1, 2, 5}) {
-        EXPECT_DOUBLE_EQ(pipeline_seconds(even(kind, p, v, groups * p)), 3.0 * (v * groups * p + p - 1));
+        EXPECT_DOUBLE_EQ(pipeline_seconds(Even(kind, p, v, groups * p).shape),
+                         3.0 * (v * groups * p + p - 1));
       }
+    }
+  }
+}
+
+// Single plans and the search describe the same step with different counts.
+TEST(PipelineTime, StagesThatAreAlikeMayBeTakenTogether) {
+  for (const auto kind : {config::ScheduleKind::gpipe, config::ScheduleKind::one_f_one_b,
+                          config::ScheduleKind::zero_bubble_h1, config::ScheduleKind::interleaved}) {
+    const int chunks = kind == config::ScheduleKind::interleaved ? 3 : 1;
+    for (const int m : {1, 5, 24}) {
+      Even apart(kind, 8, chunks, m);
+      apart.chunk.reduce_dp = 0.7;
+      apart.chunk.update = apart.chunk.gather = 0.2;
+      apart.shape.message = 0.3;
+      const StageTimes all{8, std::span(&apart.chunk, 1), 0, 0, 0};
+      StepShape together = apart.shape;
+      together.of_stage = std::span(&all, 1);
+      EXPECT_NEAR(pipeline_seconds(together), pipeline_seconds(apart.shape), 1e-9) << m;
+      EXPECT_DOUBLE_EQ(step_ends(together).total(), step_ends(apart.shape).total());
     }
   }
 }
 
 TEST(PipelineTime, ABusyStageAndSlowMessagesLengthenIt) {
-  PipelineShape p = even(config::ScheduleKind::one_f_one_b, 4, 1, 8);
-  const double even_seconds = pipeline_seconds(p);
-  p.message = 0.1;
-  EXPECT_GT(pipeline_seconds(p), even_seconds + 2 * 3 * 0.1 - 1e-12);
-  p.message = 0;
-  p.forward[2][0] = 2;  // one more a micro-batch
-  EXPECT_NEAR(pipeline_seconds(p), even_seconds + 8, 1e-12);
+  Even p(config::ScheduleKind::one_f_one_b, 4, 1, 8);
+  const double even_seconds = pipeline_seconds(p.shape);
+  p.shape.message = 0.1;
+  EXPECT_GT(pipeline_seconds(p.shape), even_seconds + 2 * 3 * 0.1 - 1e-12);
+  p.shape.message = 0;
+  ChunkTimes busy = p.chunk;
+  busy.forward = 2;  // one more a micro-batch
+  p.of_stage[2].chunks = std::span(&busy, 1);
+  EXPECT_NEAR(pipeline_seconds(p.shape), even_seconds + 8, 1e-12);
 }
-
-// Llama models on H100s, in layouts as people use them: everything a run file can choose of the parallelism.
-class Drawn {
- public:
-  explicit Drawn(unsigned seed) : engine_(seed) {}
-
-  config::RunFile run() {
-    for (;;) {
-      config::RunFile run = any_run();
-      std::vector<config::Problem> problems;
-      config::check_rules(run, {}, problems);
-      if (problems.empty() && run.parallel.world_size() <= 1024) return run;
-    }
-  }
-
- private:
-  int64_t one_of(std::initializer_list<int64_t> v) { return v.begin()[engine_() % v.size()]; }
-
-  config::RunFile any_run() {
-    config::RunFile run = large_;
-    const bool largest = one_of({0, 1, 2}) == 2;
-    if (!largest) {
-      const bool small = one_of({0, 1}) == 0;
-      run.model.layers = small ? 32 : 80;
-      run.model.hidden = small ? 4096 : 8192;
-      run.model.ffn = small ? 14336 : 28672;
-      run.model.heads = small ? 32 : 64;
-      run.model.kv_heads = one_of({4, 8, 8});
-      run.model.tie_embeddings = one_of({0, 0, 0, 1}) == 1;
-    }
-    config::ParallelConfig& p = run.parallel;
-    p.first_stage_less_layers = p.last_stage_less_layers = largest ? 1 : 0;
-    p.tp = one_of({1, 2, 4, 8});
-    p.cp = one_of({1, 1, 1, 2, 4});
-    p.pp = one_of({1, 2, 4, 8, 16});
-    p.dp = one_of({1, 2, 4, 8, 16, 32});
-    p.virtual_stages = one_of({1, 1, 2, 4, 8});
-    p.schedule = p.virtual_stages > 1 ? config::ScheduleKind::interleaved
-                                      : static_cast<config::ScheduleKind>(one_of({0, 1, 3}));
-    p.replicas = p.dp * one_of({1, 1, 1, 2});
-    p.zero = one_of({0, 1, 2, 3});
-    p.reshard_after_forward = one_of({0, 1, 1}) == 1;
-    if (p.zero >= 2 && one_of({0, 1, 2}) == 0) p.gradient_scatter = config::GradientScatter::micro_batch;
-    if (one_of({0, 0, 1}) == 1) p.recompute = {"full"};
-    p.micro_batch = one_of({1, 2});
-    run.train.global_batch = p.replicas * p.micro_batch * one_of({2, 4, 8, 12, 16, 32, 64});
-    run.train.sequence = one_of({2048, 4096, 8192});
-    run.cluster.gpus = p.world_size();
-    return run;
-  }
-
-  std::mt19937 engine_;
-  config::RunFile large_ = large_run();
-};
 
 // Sorted ascending: how far the closed form is from the simulator without jitter, relatively.
 std::vector<double> errors_of(unsigned seed, int count) {
-  Drawn drawn(seed);
+  tests::DrawnLarge drawn(seed);
   std::vector<double> errors;
   for (int i = 0; i < count; ++i) {
     const config::RunFile run = drawn.run();
@@ -141,8 +119,8 @@ TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
   const std::vector<double> errors = errors_of(5, 200);
   RecordProperty("median", std::to_string(errors[100]));
   RecordProperty("p95", std::to_string(errors[190]));
-  EXPECT_LT(errors[100], 0.03);
-  EXPECT_LT(errors[190], 0.10);
+  EXPECT_LT(errors[100], 0.02);
+  EXPECT_LT(errors[190], 0.06);
 }
 
 TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
