@@ -19,7 +19,6 @@
 #include <span>
 #include <vector>
 
-#include "cluster/max_min.hpp"
 #include "config/run_file.hpp"
 
 namespace lockstep::cluster {
@@ -50,9 +49,6 @@ class Fabric {
     return slow_.empty() ? nic_bandwidth_ : nic_capacity(link);
   }
   std::vector<double> capacities() const;
-
-  // Whether all NICs are alike and nothing is hashed.
-  bool is_even() const { return slow_.empty() && first_.uplinks == 1 && pods_.uplinks == 1; }
 
   Way way(int from, int to) const;
   // The links that data from `from` to `to` passes; none from a rank to itself. Links that can never fill up

@@ -172,56 +172,13 @@ const std::vector<int>& PaceSolver::most_uses(const Movement& movement) {
   return most;
 }
 
-// Most patterns are so regular that all flows over NVLink get the same rate, and all over NICs: then each is
-// the share of its own fullest link, and no flows need to be kept. False where it is not so.
-bool PaceSolver::find_even_rates(const Movement& movement, size_t phase) {
-  if (!fabric_.is_even()) return false;
+void PaceSolver::count_all_uses(const Movement& movement, size_t phase, const std::vector<Movement>& others) {
   uses_.assign(static_cast<size_t>(fabric_.links()), 0);
   count_uses(movement, phase);
-  double least[2] = {0, 0}, most[2] = {0, 0};  // seconds a byte, over NVLink and NICs
-  each_flow(movement, phase, [&](size_t, int from, int to, int) {
-    const cluster::Fabric::Path path = fabric_.path(from, to);
-    double slowest = 0;
-    for (const int link : path.links()) {
-      slowest = std::max(slowest, uses_[static_cast<size_t>(link)] / fabric_.capacity(link));
-    }
-    const size_t over = path.way.nic ? 1 : 0;
-    if (slowest == 0) return;
-    least[over] = least[over] == 0 ? slowest : std::min(least[over], slowest);
-    most[over] = std::max(most[over], slowest);
-  });
-  constexpr double rounding = 1 + 1e-12;
-  if (most[0] > least[0] * rounding || most[1] > least[1] * rounding) return false;
-  nvlink_rate_ = 1 / most[0];
-  nic_rate_ = 1 / most[1];
-  return true;
-}
-
-void PaceSolver::find_rates(const Movement& movement, size_t phase, const std::vector<Movement>& others) {
-  how_ = Rates::of_each;
-  if (!others.empty()) {
-    // Beside another axis a flow counts on an equal part of each link: more would be its own only as long as
-    // flows of the other one are held up elsewhere, and a faster link there would then make it slower.
-    how_ = Rates::equal_parts;
-    uses_.assign(static_cast<size_t>(fabric_.links()), 0);
-    count_uses(movement, phase);
-    for (const Movement& other : others) {
-      const std::vector<int>& theirs = most_uses(other);
-      for (size_t link = 0; link < uses_.size(); ++link) uses_[link] += theirs[link];
-    }
-    return;
+  for (const Movement& other : others) {
+    const std::vector<int>& theirs = most_uses(other);
+    for (size_t link = 0; link < uses_.size(); ++link) uses_[link] += theirs[link];
   }
-  if (find_even_rates(movement, phase)) {
-    how_ = Rates::even;
-    return;
-  }
-  if (!max_min_) max_min_.emplace(fabric_.capacities());
-  flows_.clear();
-  each_flow(movement, phase, [this](size_t, int from, int to, int weight) {
-    const cluster::Fabric::Path path = fabric_.path(from, to);
-    flows_.add(path.links(), weight);
-  });
-  rates_ = &max_min_->joint_rates(flows_);
 }
 
 void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const {
@@ -246,24 +203,20 @@ void PaceSolver::add_to_pace(Pace& pace, const Tally& tally, const Shape& shape,
   pace.ways += 2.0 * (shape.tree_height - chain) * (tally.nic > 0 ? tally.over_nic() : inside);
 }
 
-// Of one flow of the phase that find_rates() solved.
-double PaceSolver::rate(size_t flow, int from, int to, const cluster::Way& way) const {
-  if (how_ == Rates::of_each) return (*rates_)[flow];
-  if (how_ == Rates::equal_parts) {
-    double rate = std::numeric_limits<double>::infinity();
-    const cluster::Fabric::Path path = fabric_.path(from, to);
-    for (const int link : path.links()) {
-      rate = std::min(rate, fabric_.capacity(link) / uses_[static_cast<size_t>(link)]);
-    }
-    return rate;
+// A flow counts on an equal part of its fullest link. What max-min fairness gives it beyond that is its own
+// only as long as other flows are held up elsewhere, and a faster link there would then make it slower. Of
+// flows that a chain of shared links joins the slowest has no more, and all of them wait for it.
+double PaceSolver::rate(const cluster::Fabric::Path& path) const {
+  double rate = std::numeric_limits<double>::infinity();
+  for (const int link : path.links()) {
+    rate = std::min(rate, fabric_.capacity(link) / uses_[static_cast<size_t>(link)]);
   }
-  if (way.nic) return nic_rate_;
-  return way.nvlink ? nvlink_rate_ : std::numeric_limits<double>::infinity();
+  return rate;
 }
 
 void PaceSolver::add_phase(const Movement& movement, size_t phase) {
   const std::vector<const Shape*>& shape_of = shapes(movement);
-  size_t flow = 0, group = 0;
+  size_t group = 0;
   Tally tally;
   const auto finish = [&] {
     if (tally.flows > 0) {
@@ -274,21 +227,22 @@ void PaceSolver::add_phase(const Movement& movement, size_t phase) {
   each_flow(movement, phase, [&](size_t g, int from, int to, int weight) {
     if (g != group) finish();
     group = g;
-    const cluster::Way way = fabric_.way(from, to);
-    tally.add(way, weight, rate(flow++, from, to, way));
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    tally.add(path.way, weight, rate(path));
   });
   finish();
 }
 
 Paces PaceSolver::solve_messages(const Movement& movement, const std::vector<Movement>& others) {
-  find_rates(movement, 0, others);
+  count_all_uses(movement, 0, others);
   Paces out;
   std::vector<int> kinds;
   kinds.reserve(static_cast<size_t>(mesh_.size()));
-  each_flow(movement, 0, [&](size_t rank_from, int from, int to, int) {
-    const cluster::Way way = fabric_.way(from, to);
-    const Hops hops{way.nvlink ? 1.0 : 0.0, way.nic ? 1.0 : 0.0, static_cast<double>(way.layers)};
-    kinds.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(rank_from, from, to, way), 1}));
+  each_flow(movement, 0, [&](size_t, int from, int to, int) {
+    const cluster::Fabric::Path path = fabric_.path(from, to);
+    const Hops hops{path.way.nvlink ? 1.0 : 0.0, path.way.nic ? 1.0 : 0.0,
+                    static_cast<double>(path.way.layers)};
+    kinds.push_back(kind_of(out.kinds, {hops, {}, 1 / rate(path), 1}));
   });
   if (out.kinds.size() > 1) out.kind_of = std::make_shared<const std::vector<int>>(std::move(kinds));
   return out;
@@ -299,7 +253,7 @@ Paces PaceSolver::solve(const Movement& movement, const std::vector<Movement>& o
   paces_.assign(shapes(movement).size(), {});
   Paces out;
   for (size_t phase = 0; phase < phases(movement); ++phase) {
-    find_rates(movement, phase, others);
+    count_all_uses(movement, phase, others);
     add_phase(movement, phase);
   }
   std::vector<int> kinds(paces_.size());

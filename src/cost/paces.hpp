@@ -87,18 +87,16 @@ class PaceSolver {
   size_t phases(const Movement& movement);
   void count_uses(const Movement& movement, size_t phase);
   const std::vector<int>& most_uses(const Movement& movement);
-  bool find_even_rates(const Movement& movement, size_t phase);
-  void find_rates(const Movement& movement, size_t phase, const std::vector<Movement>& others);
+  void count_all_uses(const Movement& movement, size_t phase, const std::vector<Movement>& others);
   void add_phase(const Movement& movement, size_t phase);
   void add_to_pace(Pace& pace, const Tally& tally, const Shape& shape, const Phase& phase) const;
-  double rate(size_t flow, int from, int to, const cluster::Way& way) const;
+  double rate(const cluster::Fabric::Path& path) const;
   Paces solve_messages(const Movement& movement, const std::vector<Movement>& others);
   Paces solve(const Movement& movement, const std::vector<Movement>& others);
 
   double nvlink_latency_, nic_latency_, switch_latency_;
   parallel::Mesh mesh_;
   const cluster::Fabric& fabric_;
-  std::optional<cluster::MaxMin> max_min_;  // made when it is needed
   std::map<model::Axis, AxisGroups> groups_;
   std::map<std::tuple<std::string, int, int>, Shape> shapes_;
   std::map<std::pair<model::Axis, std::string>, std::vector<const Shape*>> shapes_of_groups_;
@@ -106,14 +104,7 @@ class PaceSolver {
   std::map<std::pair<Movement, std::vector<Movement>>, Paces> beside_;
   std::map<Movement, std::vector<int>> most_uses_;  // by link
 
-  // Of the phase that is being solved: the rate of all flows over NVLink and over NICs, of each flow, or an
-  // equal part of each link.
-  enum class Rates : uint8_t { even, of_each, equal_parts };
-  Rates how_ = Rates::even;
-  double nvlink_rate_ = 0, nic_rate_ = 0;
-  const std::vector<double>* rates_ = nullptr;
-  cluster::FlowSet flows_;
-  std::vector<int> uses_;    // by link
+  std::vector<int> uses_;    // by link, of the phase that is being solved and all beside it
   std::vector<Pace> paces_;  // by group
 };
 

@@ -155,7 +155,7 @@ double TransferPrices::Engine::seconds_per_byte(const Way& way, const Protocol& 
 }
 
 // T(pieces) = (pieces - 1) latency + (1 + (fill - 1) / pieces) transfer has its least where both parts that
-// depend on them are equal: the whole number below.
+// depend on them are equal: the whole number below; the best is that or the next.
 int TransferPrices::Engine::good_pieces(const Pace& pace, double bytes) const {
   constexpr double most = 4096;
   const double latency = solver_.latency(pace.piece, plain_protocol, true);

@@ -1,8 +1,8 @@
 // What collectives and messages cost on the modelled cluster: planner and simulator take every price here.
 //
 // A price is of an algorithm (collective/steps.hpp): its rounds follow one another, and a round takes the
-// latency of its hops and then the time that its bytes need at the rates of cluster/max_min.hpp when all
-// groups of the axis are in that round at once. Two refinements:
+// latency of its hops and then the time that its bytes need when each flow has an equal part of its fullest
+// link and all groups of the axis are in that round at once. Two refinements:
 //  - In a ring nobody waits for others than its neighbours, so that what a chunk passes adds up on its way
 //    around: a round's latency is the mean of the ring's hops. With several ranks in a node most of them are
 //    NVLink's. (NCCL's own model counts alike: nInterSteps in src/graph/tuning.cc.)
@@ -44,7 +44,7 @@ struct Choice {
   // of one rank.
   std::string algorithm = "none";
   std::string protocol;  // of the slowest group: NCCL's "Simple", "LL128", "LL"; empty: none or measured
-  int pieces = 1;        // of a tree that is priced from the links alone
+  int pieces = 1;        // of the slowest group's tree, priced from the links alone
   bool over_nvlink = false, over_nic = false;  // what its groups' data passes
   // False when cluster.collective_algorithm names one that this collective, or this group, does not have: the
   // ring is taken.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "sim/priced_program.hpp"
@@ -34,40 +35,42 @@ bool is_message(const TransferTimes& t) { return t.transfer.kind == model::OpKin
 // alike.
 class Counted {
  public:
-  Counted(const TransferTimes& collective, StageTransfers& transfers)
-      : collective_(collective), transfers_(transfers) {}
+  using Times = std::map<const TransferTimes*, std::vector<double>>;
 
-  // Of messages also those that are sent before.
-  void know(const TransferTimes& transfer) {
-    if (!transfers_.sharing(transfer, collective_).any) return;
-    auto& times = times_[&transfer];
-    times.resize(collective_.seconds.is_same_for_all() ? 1 : transfers_.lanes());
+  // `latest`: the last message before it; null: none.
+  Counted(const TransferTimes& collective, const TransferTimes* latest, StageTransfers& transfers)
+      : collective_(collective), latest_(latest), transfers_(transfers) {
+    if (latest != nullptr) times_of(*latest);
   }
+
   // False when kernels of `offset` seconds outlast the collective on every lane.
   bool add(const TransferTimes& transfer, double offset) {
-    know(transfer);
-    const auto known = times_.find(&transfer);
-    if (known == times_.end()) return true;
+    std::vector<double>* times = times_of(transfer);
+    if (times == nullptr) return true;
     bool lasts = false;
-    for (size_t lane = 0; lane < known->second.size(); ++lane) {
+    for (size_t lane = 0; lane < times->size(); ++lane) {
       if (offset >= collective_.seconds[lane]) continue;
       lasts = true;
-      known->second[lane] += 1;
+      (*times)[lane] += 1;
     }
     return lasts;
   }
 
-  Crowding result() const {
-    Crowding out;
-    out.is_same_for_all = is_alike();
-    out.pace = by_lane([this](size_t lane) { return pace(lane, nullptr); });
+  const Times& times() const { return times_; }
+
+  std::shared_ptr<const Crowding> result() const {
+    auto out = std::make_shared<Crowding>();
+    out->is_same_for_all = is_alike();
+    const size_t lanes = out->is_same_for_all ? 1 : transfers_.lanes();
+    out->pace = pace(lanes, nullptr);
     for (const auto& [transfer, times] : times_) {
       if (!is_message(*transfer)) continue;
-      const Sharing& with = transfers_.sharing(*transfer, collective_);
-      out.messages.push_back(
-          {transfer, by_lane([&](size_t lane) { return pace(lane, transfer); }), by_lane([&](size_t lane) {
-             return count(times, lane) * transfer->seconds[lane] * with.first[lane];
-           })});
+      const PerLane& beside = transfers_.sharing(*transfer, collective_).first;
+      std::vector<double> seconds;
+      for (size_t lane = 0; lane < lanes; ++lane) {
+        seconds.push_back(count(times, lane) * transfer->seconds[lane] * beside[lane]);
+      }
+      out->messages.push_back({transfer == latest_, pace(lanes, transfer), PerLane(std::move(seconds))});
     }
     return out;
   }
@@ -77,61 +80,82 @@ class Counted {
     return times[times.size() == 1 ? 0 : lane];
   }
 
-  template <class Value>
-  PerLane by_lane(Value value) const {
-    std::vector<double> out;
-    for (size_t lane = 0; lane < (is_alike() ? 1 : transfers_.lanes()); ++lane) out.push_back(value(lane));
-    return PerLane(std::move(out));
+  // Null where no link is in common.
+  std::vector<double>* times_of(const TransferTimes& transfer) {
+    if (!transfers_.sharing(transfer, collective_).in_common) return nullptr;
+    std::vector<double>& times = times_[&transfer];
+    times.resize(collective_.seconds.is_same_for_all() ? 1 : transfers_.lanes());
+    return &times;
   }
+
+  // Of `transfer` beside the collective and of the collective beside it, `message` (null: none) throughout.
+  struct Paces {
+    const PerLane& of_transfer;
+    const PerLane& of_collective;
+  };
+  Paces paces(const TransferTimes& transfer, const TransferTimes* message) const {
+    const Sharing& with = transfers_.sharing(transfer, collective_);
+    if (message == nullptr) return {with.first, with.second};
+    return {transfers_.pace_beside_two(transfer, collective_, *message),
+            transfers_.pace_beside_two(collective_, transfer, *message)};
+  }
+
   bool is_alike() const {
+    const auto alike = [](const Paces& p) {
+      return p.of_transfer.is_same_for_all() && p.of_collective.is_same_for_all();
+    };
     if (!collective_.seconds.is_same_for_all()) return false;
     for (const auto& [transfer, times] : times_) {
-      const Sharing& sharing = transfers_.sharing(*transfer, collective_);
-      if (!transfer->seconds.is_same_for_all() || !sharing.first.is_same_for_all() ||
-          !sharing.second.is_same_for_all()) {
-        return false;
-      }
+      if (!transfer->seconds.is_same_for_all() || !alike(paces(*transfer, nullptr))) return false;
       for (const auto& [message, unused] : times_) {
-        if (is_message(*transfer) || !is_message(*message)) continue;
-        if (!transfers_.pace_beside_two(*transfer, collective_, *message).is_same_for_all() ||
-            !transfers_.pace_beside_two(collective_, *transfer, *message).is_same_for_all()) {
-          return false;
-        }
+        if (is_message(*message) && !is_message(*transfer) && !alike(paces(*transfer, message))) return false;
       }
     }
     return true;
   }
 
   // Beside the blocking transfers, and throughout beside `message` (null: none).
-  double pace(size_t lane, const TransferTimes* message) const {
-    const double base = message == nullptr ? 1 : transfers_.sharing(*message, collective_).second[lane];
-    if (message != nullptr && base <= 1) return pace(lane, nullptr);
-    std::vector<std::pair<double, double>> parts;  // pace, share of the collective's work
+  PerLane pace(size_t lanes, const TransferTimes* message) const {
+    struct Blocking {
+      const TransferTimes& transfer;
+      const std::vector<double>& times;
+      Paces paces;
+    };
+    std::vector<Blocking> blocking;
     for (const auto& [transfer, times] : times_) {
-      if (is_message(*transfer) || count(times, lane) == 0) continue;
-      const Sharing& with = transfers_.sharing(*transfer, collective_);
-      double own = with.first[lane], pace = with.second[lane];
-      if (message != nullptr) {
-        own = transfers_.pace_beside_two(*transfer, collective_, *message)[lane];
-        pace = transfers_.pace_beside_two(collective_, *transfer, *message)[lane];
-      }
-      if (pace <= base) continue;
-      const double beside = count(times, lane) * transfer->seconds[lane] * own;
-      parts.push_back({pace, beside / (collective_.seconds[lane] * pace)});
+      if (!is_message(*transfer)) blocking.push_back({*transfer, times, paces(*transfer, message)});
     }
+    const PerLane alone = 1;
+    const PerLane& base = message == nullptr ? alone : transfers_.sharing(*message, collective_).second;
+    std::vector<double> out;
+    std::vector<std::pair<double, double>> parts;  // pace, share of the collective's work
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      parts.clear();
+      for (const Blocking& b : blocking) {
+        const double pace = b.paces.of_collective[lane];
+        const double lasts = count(b.times, lane) * b.transfer.seconds[lane] * b.paces.of_transfer[lane];
+        if (pace > base[lane]) parts.push_back({pace, lasts / (collective_.seconds[lane] * pace)});
+      }
+      out.push_back(mean_pace(parts, base[lane]));
+    }
+    return PerLane(std::move(out));
+  }
+
+  static double mean_pace(std::vector<std::pair<double, double>>& parts, double base) {
     std::sort(parts.begin(), parts.end(), std::greater<>());
-    double left = 1, out = base;
+    double left = 1, mean = base;
     for (const auto& [pace, wanted] : parts) {
       const double share = std::min(wanted, left);
       left -= share;
-      out += share * (pace - base);
+      mean += share * (pace - base);
     }
-    return out;
+    return mean;
   }
 
   const TransferTimes& collective_;
+  const TransferTimes* latest_;
   StageTransfers& transfers_;
-  std::map<const TransferTimes*, std::vector<double>> times_;
+  Times times_;
 };
 
 // What the program has after op `from` of action `at`, a collective, until it is waited for.
@@ -153,34 +177,31 @@ void count_after(Counted& counted, const std::vector<PricedAction>& actions, siz
 
 void add_crowding(std::vector<PricedAction>& actions, bool one_reduction_at_a_time,
                   StageTransfers& transfers) {
-  std::vector<const TransferTimes*> sent;
+  // Most micro-batches' collectives have the same beside them.
+  using Key = std::tuple<const TransferTimes*, const TransferTimes*, Counted::Times>;
+  std::map<Key, std::shared_ptr<const Crowding>> known;
+  const TransferTimes* latest = nullptr;
   for (size_t i = 0; i < actions.size(); ++i) {
-    std::vector<Crowding> crowding;
     for (size_t j = 0; j < actions[i].ops->size(); ++j) {
       const PricedOp& op = (*actions[i].ops)[j];
-      if (op.way == Way::send && std::find(sent.begin(), sent.end(), op.transfer.get()) == sent.end()) {
-        sent.push_back(op.transfer.get());
-      }
+      if (op.way == Way::send) latest = op.transfer.get();
       if (op.way != Way::dp) continue;
-      Counted counted(*op.transfer, transfers);
-      for (const TransferTimes* message : sent) counted.know(*message);
+      Counted counted(*op.transfer, latest, transfers);
       if (is_queued(actions[i].action.kind)) count_after(counted, actions, i, j, one_reduction_at_a_time);
-      crowding.resize(actions[i].ops->size());
-      crowding[j] = counted.result();
+      if (counted.times().empty()) continue;
+      std::shared_ptr<const Crowding>& crowding = known[{op.transfer.get(), latest, counted.times()}];
+      if (crowding == nullptr) crowding = counted.result();
+      actions[i].crowding.resize(actions[i].ops->size());
+      actions[i].crowding[j] = crowding;
     }
-    const bool any = std::any_of(crowding.begin(), crowding.end(), [](const Crowding& c) {
-      return c.pace.highest() > 1 || !c.messages.empty();
-    });
-    if (any) actions[i].crowding = std::make_shared<const std::vector<Crowding>>(std::move(crowding));
   }
 }
 
-double crowded_end(const Crowding& crowding, size_t lane, double start, double seconds,
-                   const TransferTimes* sent, double until, std::vector<CrowdedPhase>& phases) {
+double crowded_end(const Crowding& crowding, size_t lane, double start, double seconds, double until,
+                   std::vector<CrowdedPhase>& phases) {
   phases.clear();
   for (const Crowding::Messages& m : crowding.messages) {
-    const double left = m.transfer == sent ? std::max(0.0, until - start) : 0;
-    phases.push_back({m.pace[lane], m.seconds[lane] + left});
+    phases.push_back({m.pace[lane], m.seconds[lane] + (m.latest ? std::max(0.0, until - start) : 0)});
   }
   std::sort(phases.begin(), phases.end(), std::greater<>());
   double now = start, work = 1;

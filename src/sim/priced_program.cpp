@@ -94,7 +94,7 @@ PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Pro
         list->push_back(std::move(priced));
       }
     }
-    actions_.push_back({action, list.get(), op_count_, nullptr});
+    actions_.push_back({action, list.get(), op_count_, {}});
     op_count_ += static_cast<uint32_t>(list->size());
   }
   if (contention) add_crowding(actions_, one_reduction_at_a_time_, transfers);
@@ -126,7 +126,7 @@ PricedProgram PricedProgram::schedule_alone(Free free) const {
     if (!parallel::is_pass(a.kind) && !parallel::is_send(a.kind) && !parallel::is_receive(a.kind)) continue;
     auto& list = out.lists_[{a.kind, a.chunk, a.peer}];
     if (list == nullptr) list = std::make_shared<std::vector<PricedOp>>(ops_alone(*priced.ops, free));
-    out.actions_.push_back({a, list.get(), out.op_count_, nullptr});
+    out.actions_.push_back({a, list.get(), out.op_count_, {}});
     out.op_count_ += static_cast<uint32_t>(list->size());
   }
   return out;

@@ -30,8 +30,8 @@ struct PricedAction {
   parallel::Action action;
   const std::vector<PricedOp>* ops = nullptr;
   uint32_t first_op = 0;  // index of its first op in the rank's program
-  // Of each op over dp_cp, what slows it down; null: nothing does.
-  std::shared_ptr<const std::vector<Crowding>> crowding;
+  // By op, what slows a collective over dp_cp down (null: nothing does); empty: of no op anything.
+  std::vector<std::shared_ptr<const Crowding>> crowding;
 };
 
 class PricedProgram {

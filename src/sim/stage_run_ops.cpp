@@ -166,7 +166,7 @@ double StageRun::ready_row(int row, const QueuedCollective* earlier) const {
 void StageRun::run_dp(const PricedAction& action, const PricedOp& op, OpKey key) {
   const LaneGrid& grid = *lanes_.grid;
   const std::shared_ptr<const QueuedCollective> earlier = load_.last();
-  const Crowding* crowding = action.crowding == nullptr ? nullptr : &action.crowding->at(op_);
+  const Crowding* crowding = action.crowding.empty() ? nullptr : action.crowding.at(op_).get();
   auto queued = std::make_shared<QueuedCollective>();
   queued->transfer = op.transfer;
   for (int row = 0; row < grid.tp(); ++row) {

@@ -24,7 +24,7 @@ StreamLoad::StreamLoad(const LaneGrid& grid, StageTransfers* transfers, double s
 const Sharing* StreamLoad::sharing(const TransferTimes& first, const TransferTimes& second) const {
   if (transfers_ == nullptr) return nullptr;
   const Sharing& found = transfers_->sharing(first, second);
-  return found.any ? &found : nullptr;
+  return found.in_common ? &found : nullptr;
 }
 
 void StreamLoad::queue(std::shared_ptr<const QueuedCollective> collective) {
@@ -35,7 +35,7 @@ void StreamLoad::queue(std::shared_ptr<const QueuedCollective> collective) {
 double StreamLoad::collective_end(int row, double start, double seconds, const Crowding* crowding) {
   if (crowding == nullptr) return start + seconds;
   const auto end_at = [&](size_t lane, double until) {
-    return crowded_end(*crowding, lane, start, seconds, message_.get(), until, phases_);
+    return crowded_end(*crowding, lane, start, seconds, until, phases_);
   };
   double until = 0, end = 0;
   for (const Tile& tile : grid_.tiles()) {
@@ -54,7 +54,7 @@ void StreamLoad::send(std::shared_ptr<const TransferTimes> transfer, std::vector
   start_after(ready.data(), arrival.data(), ready.size(), sent_.data(), seconds.data());
   for (const auto& queued : live_) {
     const Sharing* with = sharing(*transfer, *queued->transfer);
-    if (with == nullptr) continue;
+    if (with == nullptr || with->first.highest() <= 1) continue;
     for (const Tile& tile : grid_.tiles()) {
       for (int row = 0; row < grid_.tp(); ++row) {
         const size_t first = tile.row(row);
@@ -82,14 +82,14 @@ StreamLoad::Beside StreamLoad::beside(const TransferTimes& transfer) const {
     return found == nullptr ? nullptr : &found->first;
   };
   if (message_ != nullptr) out.message = pace(*message_);
-  out.any = out.message != nullptr;
+  out.any = out.message != nullptr && out.message->highest() > 1;
   for (const auto& queued : live_) {
     const PerLane* alone = pace(*queued->transfer);
     const PerLane* both = alone == nullptr || message_ == nullptr
                               ? alone
                               : &transfers_->pace_beside_two(transfer, *queued->transfer, *message_);
     out.collectives.push_back({alone, both});
-    out.any = out.any || alone != nullptr;
+    out.any = out.any || (both != nullptr && both->highest() > 1);
   }
   return out;
 }

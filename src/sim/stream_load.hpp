@@ -10,7 +10,7 @@
 // - The collective itself takes longer by what the program puts beside it (crowding.hpp).
 //
 // So a transfer is slowed by what was queued before it, and its end is known when it starts; and whatever
-// comes later at one place comes later or at the same time everywhere: no delay, no slow rank and no slower
+// comes later at one place comes later or at the same time everywhere: no delay, no slow rank and no slow
 // link can make a step shorter (fair sharing worked out moment by moment lacks that: a later start may miss
 // the crowd).
 #pragma once

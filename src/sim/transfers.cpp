@@ -69,8 +69,10 @@ const Sharing& StageTransfers::sharing(const TransferTimes& first, const Transfe
   Sharing& s = known->second;
   if (!is_new) return s;
   const Over a = over(first.transfer), b = over(second.transfer);
-  if (a != b && a != Over::both && b != Over::both) return s;  // no link in common
-  s = {ratio(first.transfer, {second.transfer}), ratio(second.transfer, {first.transfer})};
+  s.in_common = a == b || a == Over::both || b == Over::both;
+  if (!s.in_common) return s;
+  s.first = ratio(first.transfer, {second.transfer});
+  s.second = ratio(second.transfer, {first.transfer});
   s.any = s.first.highest() > 1 || s.second.highest() > 1;
   return s;
 }
@@ -78,19 +80,10 @@ const Sharing& StageTransfers::sharing(const TransferTimes& first, const Transfe
 const PerLane& StageTransfers::pace_beside_two(const TransferTimes& of, const TransferTimes& one,
                                                const TransferTimes& two) {
   const Sharing &with_one = sharing(of, one), &with_two = sharing(of, two);
-  if (!with_two.any) return with_one.first;
-  if (!with_one.any) return with_two.first;
-  const auto [known, is_new] = beside_two_.try_emplace({&of, &one, &two});
-  if (!is_new) return known->second;
-  const PerLane three = ratio(of.transfer, {one.transfer, two.transfer});
-  const PerLane &first = with_one.first, &second = with_two.first;
-  const bool alike = three.is_same_for_all() && first.is_same_for_all() && second.is_same_for_all();
-  std::vector<double> paces;
-  for (size_t lane = 0; lane < (alike ? 1 : lanes()); ++lane) {
-    const bool both = first[lane] > 1 && second[lane] > 1;
-    paces.push_back(both ? three[lane] : std::max(first[lane], second[lane]));
-  }
-  known->second = PerLane(std::move(paces));
+  if (!with_two.in_common) return with_one.first;
+  if (!with_one.in_common) return with_two.first;
+  const auto [known, is_new] = beside_two_.try_emplace({&of, std::min(&one, &two), std::max(&one, &two)});
+  if (is_new) known->second = ratio(of.transfer, {one.transfer, two.transfer});
   return known->second;
 }
 

@@ -23,6 +23,8 @@ struct TransferTimes {
 // Two transfers at the same time at one rank: how many times as long as alone each takes; at least 1.
 struct Sharing {
   PerLane first = 1, second = 1;
+  bool in_common =
+      false;         // whether they may pass a link both; else neither slows the other, whatever goes on
   bool any = false;  // whether one of them is above 1
 };
 
@@ -37,8 +39,7 @@ class StageTransfers {
   std::shared_ptr<const TransferTimes> times(const cost::Transfer& transfer);
   // Both live as long as this.
   const Sharing& sharing(const TransferTimes& first, const TransferTimes& second);
-  // How many times as long as alone `of` takes while both others go on; on lanes where one alone does not
-  // slow it down, the other's pace.
+  // How many times as long as alone `of` takes while both others go on.
   const PerLane& pace_beside_two(const TransferTimes& of, const TransferTimes& one, const TransferTimes& two);
 
  private:

@@ -1,5 +1,6 @@
 // Ways through the cluster, and what their crowded links give, in closed form.
 #include "cluster/fabric.hpp"
+#include "cluster/max_min.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cluster/fabric.hpp"
+#include "cluster/max_min.hpp"
 #include "collective/steps.hpp"
 #include "cost/transfer_run.hpp"
 

@@ -174,7 +174,8 @@ TEST(PlanReport, JsonHasTheNamesOfTheInterface) {
   for (const auto& [name, value] : json.items()) names.push_back(name);
   for (const auto& [name, value] : json["training"].items()) training.push_back(name);
   EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "traffic", "step", "training"}));
-  EXPECT_EQ(training, (std::vector<std::string>{"tokens", "days", "gpu_hours", "usd"}));
+  EXPECT_EQ(training,
+            (std::vector<std::string>{"tokens", "days", "gpu_hours", "usd", "energy_megawatt_hours"}));
   EXPECT_EQ(json["model"]["parameters"], 405853388800);
   EXPECT_EQ(Json::parse(json.dump()), json);
 }

@@ -112,8 +112,8 @@ double rounds_of(const std::string& algorithm, OpKind kind, int ranks) {
 //   it at most.
 // - The price counts n - 1 mean hops, a chunk may pass all but the shortest: mean less shortest a phase, of
 //   three ranks at most a third of all latency.
-// A group that shares links with a slower one has the slower one's price (cluster/max_min.hpp, joint_rates),
-// so that prices of other groups are bounded below alone.
+// A flow counts on an equal part of its links, where flows may have more whose partners are held up
+// elsewhere: prices of other groups are bounded below alone.
 void expect_close_but_for_latency(double latency, const std::vector<double>& price,
                                   const std::vector<double>& fluid, double most) {
   const double slowest_price = *std::max_element(price.begin(), price.end());

@@ -33,7 +33,6 @@ class ReferenceCrowding {
     if (sent) messages.try_emplace(*sent, 0);
     std::vector<std::pair<double, double>> phases;  // pace, seconds that it lasts
     for (const auto& [message, times] : messages) {
-      if (network_.slowing(collective, {message}, rank) <= 1) continue;
       const double each = network_.seconds(message, rank) * network_.slowing(message, {collective}, rank);
       const double left = sent && message == *sent ? std::max(0.0, until - start) : 0;
       phases.emplace_back(pace(rank, collective, blocking, {message}), times * each + left);

@@ -19,13 +19,9 @@ class ReferenceNetwork {
   double seconds(const cost::Transfer& transfer, int rank) {
     return is_free(transfer) ? 0 : prices_.seconds(transfer)[static_cast<size_t>(rank)];
   }
-  // How many times as long as alone `what` takes beside all of `others`, but for those that alone do not slow
-  // it down.
-  double slowing(const cost::Transfer& what, std::vector<cost::Transfer> others, int rank) {
+  // How many times as long as alone `what` takes beside all of `others`.
+  double slowing(const cost::Transfer& what, const std::vector<cost::Transfer>& others, int rank) {
     const double alone = seconds(what, rank);
-    if (others.size() > 1) {
-      std::erase_if(others, [&](const cost::Transfer& o) { return slowing(what, {o}, rank) <= 1; });
-    }
     if (communication_ != Communication::all || alone == 0) return 1;
     return std::max(1.0, prices_.seconds_beside(what, others)[static_cast<size_t>(rank)] / alone);
   }

@@ -94,7 +94,6 @@ size_t ReferenceTimeline::start_transfer(double start, double seconds, double lo
   for (size_t i = 0; i < collectives_.size(); ++i) {
     if (collectives_[i].end <= start) continue;
     const double pace = slowing_(transfer, {collectives_[i].transfer});
-    if (pace <= 1) continue;
     std::vector<cost::Transfer> both = message;
     both.push_back(collectives_[i].transfer);
     work.beside.push_back({false, i, pace, slowing_(transfer, both)});
