@@ -173,7 +173,8 @@ TEST(PlanReport, JsonHasTheNamesOfTheInterface) {
   std::vector<std::string> names, training;
   for (const auto& [name, value] : json.items()) names.push_back(name);
   for (const auto& [name, value] : json["training"].items()) training.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "traffic", "step", "training"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "memory_curve", "traffic", "step",
+                                             "power", "training"}));
   EXPECT_EQ(training,
             (std::vector<std::string>{"tokens", "days", "gpu_hours", "usd", "energy_megawatt_hours"}));
   EXPECT_EQ(json["model"]["parameters"], 405853388800);
