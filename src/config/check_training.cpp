@@ -75,6 +75,13 @@ void check_software(const RunFile& run, std::vector<Problem>& problems) {
 }
 
 void check_model(const RunFile& run, std::vector<Problem>& problems) {
+  if (run.model.tie_embeddings && run.parallel.pp == 1 && run.parallel.virtual_stages > 1) {
+    problems.push_back(
+        problem_of(run, "parallel.virtual_stages",
+                   "training needs one chunk with tied embeddings on one pipeline rank: embedding and output "
+                   "matrix are one tensor there"));
+    problems.back().fix = "1";
+  }
   if (run.model.architecture == Architecture::llama) return;
   problems.push_back(
       problem_of(run, "model.architecture", "training computes llama models; others are modelled only"));

@@ -19,7 +19,7 @@ std::vector<Key> model_keys() {
           "Kind of transformer: \"llama\"; or \"gpt\", with biases, LayerNorm, learned positions and GELU, "
           "which is "
           "modelled and not trained.",
-          optional, {.words = {"llama"}, .later = {"gpt"}}),
+          optional, {.words = {"llama", "gpt"}}),
       KEY(model, layers, "Transformer layers.", or_preset, count),
       KEY(model, hidden, "Width of the residual stream.", or_preset, dimension),
       KEY(model, ffn, "Inner width of the feed-forward block.", or_preset, dimension),
@@ -97,8 +97,12 @@ std::vector<Key> parallel_keys() {
           "(\"keep\"), or its shard alone, and gathered again (\"gather_again\").",
           optional, {.words = {"gather_again", "keep"}}),
       KEY(parallel, recompute,
-          "Ops computed again in backward instead of kept: \"none\", \"full\", or a list.", optional,
-          {.words = {"norm", "swiglu", "attention"}, .short_forms = {{"none", {}}, {"full", {"full"}}}}),
+          "Ops computed again in backward instead of kept: \"none\", \"full\", or a list (\"gelu\" of gpt "
+          "models, \"swiglu\" "
+          "of llama's).",
+          optional,
+          {.words = {"norm", "swiglu", "gelu", "attention"},
+           .short_forms = {{"none", {}}, {"full", {"full"}}}}),
       KEY(parallel, recompute_every,
           "Of the model's layers every so many recompute, from the first on; the others keep all.", optional,
           count),

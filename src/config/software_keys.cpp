@@ -50,7 +50,7 @@ std::vector<Key> software_keys() {
           optional),
       KEY(software, tensor_parallel_overlap,
           "Share of the time of tensor-parallel collectives that is hidden behind matrix products.", optional,
-          {.low = 0, .high = 1}),
+          below_one),
       KEY(software, elementwise_traffic,
           "Bytes that memory-bound kernels of a layer move, over what fused ones do.", optional,
           {.low = 0.1, .high = 100}),

@@ -56,6 +56,23 @@ std::vector<HeldUp> held_up(const parallel::Layout& layout, const StageCost& sta
   return held;
 }
 
+double reduction_seconds(const StageCost& stage) {
+  double seconds = 0;
+  for (const ChunkCost& chunk : stage.chunks) seconds += chunk.reduce.seconds() + chunk.reduce_dp;
+  return seconds;
+}
+
+double exposed_gather(const StageCost& stage, const PipelineShape& shape) {
+  const int group = std::min(shape.stages(), shape.micro_batches);
+  double exposed = 0, queue = 0, begins = 0;
+  for (size_t c = 0; c < stage.chunks.size(); ++c) {
+    queue += stage.chunks[c].gather;
+    exposed = std::max(exposed, queue - begins);
+    begins += forward_loop_seconds(shape, static_cast<int>(c), group);
+  }
+  return exposed;
+}
+
 double exposed_reduction(const StageCost& stage, const PipelineShape& shape) {
   const int group = std::min(shape.stages(), shape.micro_batches);
   double blocking = 0, exposed = 0, queue = 0, before_end = 0;

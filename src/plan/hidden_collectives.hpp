@@ -17,5 +17,10 @@ std::vector<HeldUp> held_up(const parallel::Layout& layout, const StageCost& sta
 // Seconds from a stage's last backward until its last reductions are through. Chunks end in descending order,
 // each some time before the next; scatters queue up behind one another.
 double exposed_reduction(const StageCost& stage, const PipelineShape& shape);
+// The same where no reduction begins before.
+double reduction_seconds(const StageCost& stage);
+// Seconds for which the first stage's forwards wait for parameters that are gathered from the step's start on
+// (software.overlap_parameters): each chunk's, one after another, before its first forward.
+double exposed_gather(const StageCost& stage, const PipelineShape& shape);
 
 }  // namespace lockstep::plan

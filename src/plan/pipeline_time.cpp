@@ -110,6 +110,10 @@ double backward_loop_seconds(const PipelineShape& p, int chunk, int group) {
   return chunk_loop_seconds(p, p.backward, p.backward_held, chunk, group);
 }
 
+double forward_loop_seconds(const PipelineShape& p, int chunk, int group) {
+  return chunk_loop_seconds(p, p.forward, p.forward_held, chunk, group);
+}
+
 double pipeline_seconds(const PipelineShape& p) {
   // One stage has nothing to wait for, whatever the schedule.
   if (p.stages() > 1 && p.chunks() > 1) return interleaved_seconds(p);

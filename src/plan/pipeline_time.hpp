@@ -31,6 +31,9 @@ struct PipelineShape {
 // micro-batch is through all stages and back, or the busiest stage is free.
 double backward_loop_seconds(const PipelineShape& shape, int chunk, int group);
 
+// The same of forwards.
+double forward_loop_seconds(const PipelineShape& shape, int chunk, int group);
+
 // From the first forward to the last backward, seconds. Good to a few percent, not exact: the simulator is.
 double pipeline_seconds(const PipelineShape& shape);
 

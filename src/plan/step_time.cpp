@@ -65,7 +65,7 @@ PipelineShape pipeline_shape(const parallel::Layout& layout, const std::vector<S
   shape.schedule = layout.run().parallel.schedule;
   shape.micro_batches = layout.micro_batches();
   shape.forward = times.forward;
-  shape.backward = sum_of(times.backward_input, times.backward_weight);
+  shape.backward = of_chunks(stages, [](const ChunkCost& chunk) { return chunk.backward_seconds(); });
   shape.forward_held = times.forward_held;
   shape.backward_held = times.backward_held;
   for (const StageCost& stage : stages) shape.message = std::max(shape.message, stage.message);
@@ -132,25 +132,25 @@ struct Ends {
   double total() const { return first_gather + reduced + gathered + tied + norm + norm_pp + optimizer; }
 };
 
-bool gathers_at_end(const parallel::Layout& layout) { return layout.zero() == 1 || layout.zero() == 2; }
-
 Ends ends_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
              const PipelineShape& shape) {
   Ends ends;
   if (layout.zero() == 3) ends.first_gather = stages.front().chunks.front().gather;
+  if (layout.gathers_at_start()) ends.first_gather = exposed_gather(stages.front(), shape);
+  const bool overlaps = layout.run().software.overlap_gradients;
   ends.norm_pp = stages.front().norm_pp;
   // A stage ends its last backward before the first one does, by the way the last gradient still goes.
   double way_to_first = 0;
   for (const StageCost& stage : stages) {
-    ends.reduced = std::max(ends.reduced, exposed_reduction(stage, shape) - way_to_first);
-    way_to_first += stage.chunks.front().backward_input.seconds() + stage.message;
-    if (shape.schedule != config::ScheduleKind::zero_bubble_h1) {
-      way_to_first += stage.chunks.front().backward_weight.seconds();
-    }
+    const double reduction = overlaps ? exposed_reduction(stage, shape) : reduction_seconds(stage);
+    ends.reduced = std::max(ends.reduced, reduction - way_to_first);
+    const ChunkCost& first = stage.chunks.front();
+    way_to_first += first.backward_input.seconds() + stage.message;
+    if (!first.halves) way_to_first += first.backward_weight.seconds();
     ends.gathered = std::max(ends.gathered, sum(stage, [](const auto& c) { return c.gather_gradients; }));
     ends.tied = std::max(ends.tied, sum(stage, [](const auto& c) { return c.sum_tied; }));
     ends.norm = std::max(ends.norm, stage.norm_kernel + stage.norm_dp + stage.norm_tp);
-    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, gathers_at_end(layout)));
+    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, layout.gathers_after_update()));
   }
   return ends;
 }
@@ -158,14 +158,24 @@ Ends ends_of(const parallel::Layout& layout, const std::vector<StageCost>& stage
 // Idle share of the pipeline phase by the schedule alone, mean over stages: the schedule itself with the
 // kernels' times and free communication, as the simulator has it.
 double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
-  const auto seconds = [&](BlockingCost ChunkCost::*cost) {
-    return by_model_chunk(of_chunks(stages, [&](const ChunkCost& chunk) { return (chunk.*cost).kernels; }));
+  const auto kernels_of = [](const BlockingCost& pass) { return std::max(pass.kernels, pass.host); };
+  const auto seconds = [&](auto f) { return by_model_chunk(of_chunks(stages, f)); };
+  // A backward in one stands for its first half.
+  const auto first_half = [&](const ChunkCost& c) {
+    return kernels_of(c.halves ? c.backward_input : c.backward());
   };
+  const auto second_half = [&](const ChunkCost& c) { return c.halves ? kernels_of(c.backward_weight) : 0; };
   double kernels = 0;
-  for (const StageCost& stage : stages) kernels += layout.micro_batches() * stage.passes().kernels;
+  for (const StageCost& stage : stages) {
+    double of_stage = 0;
+    for (const ChunkCost& c : stage.chunks) {
+      of_stage += kernels_of(c.forward) + (first_half(c) + second_half(c));
+    }
+    kernels += layout.micro_batches() * of_stage;
+  }
   const double window = parallel::pipeline_window(
-      layout.schedule(), {seconds(&ChunkCost::forward), seconds(&ChunkCost::backward_input),
-                          seconds(&ChunkCost::backward_weight)});
+      layout.schedule(), {seconds([&](const ChunkCost& c) { return kernels_of(c.forward); }),
+                          seconds(first_half), seconds(second_half)});
   return std::max(0.0, 1 - kernels / (layout.stages() * window));
 }
 

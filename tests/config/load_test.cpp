@@ -276,6 +276,12 @@ TEST(Training, RefusesSoftwareThatItIsNot) {
           << error.what();
     }
   }
+  EXPECT_THROW(check_for_training(examine_tiny({"model.architecture=gpt"}).run), UsageError);
+  EXPECT_THROW(
+      check_for_training(examine_tiny({"model.tie_embeddings=true", "parallel.schedule=interleaved",
+                                       "parallel.pp=1", "parallel.dp=4", "parallel.virtual_stages=2"})
+                             .run),
+      UsageError);
   // What only predicts is no work of the trainer's.
   EXPECT_NO_THROW(check_for_training(examine_tiny({"software.host_seconds_per_launch=1e-6"}).run));
   EXPECT_NO_THROW(check_for_training(examine_tiny({"software.preset=lockstep"}).run));
