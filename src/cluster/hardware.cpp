@@ -46,22 +46,24 @@ Hardware::Hardware(const config::ClusterConfig& cluster, config::Dtype dtype)
       products_measured_whole_(cluster.multiprocessors == 0 && !cluster.gemm_curve.empty()) {}
 
 double Hardware::split_product_seconds(const KernelCurve& curve, double bytes, int64_t m, int64_t n,
-                                       int64_t k, int64_t slices) const {
-  const double work = tiled_product_flops(m, n, k, slices, multiprocessors_);
+                                       int64_t k, int64_t slices, int64_t batch) const {
+  const double work = tiled_product_flops(m, n, k, slices, multiprocessors_, batch);
   const double partial_sums = memory_.seconds(partial_sum_bytes(m, n, slices));
   return std::max(curve.seconds(work), memory_.seconds(bytes)) + partial_sums;
 }
 
-double Hardware::product_seconds(double bytes, int64_t m, int64_t n, int64_t k, Product product) const {
+double Hardware::product_seconds(double bytes, int64_t m, int64_t n, int64_t k, Product product,
+                                 int64_t batch) const {
   const KernelCurve& curve = product == Product::weight_gradient ? weight_gradients_ : products_;
   if (products_measured_whole_) {
-    const double flops = 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    const double flops = 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+                         static_cast<double>(batch);
     return std::max(curve.seconds(flops), memory_.seconds(bytes)) + launch_;
   }
-  double fastest = split_product_seconds(curve, bytes, m, n, k, 1);
+  double fastest = split_product_seconds(curve, bytes, m, n, k, 1, batch);
   // Without waves a split only adds work.
-  for (int64_t slices = 2; multiprocessors_ > 0 && slices <= most_slices; slices *= 2) {
-    fastest = std::min(fastest, split_product_seconds(curve, bytes, m, n, k, slices));
+  for (int64_t slices = 2; multiprocessors_ > 0 && batch == 1 && slices <= most_slices; slices *= 2) {
+    fastest = std::min(fastest, split_product_seconds(curve, bytes, m, n, k, slices, batch));
   }
   return fastest + launch_;
 }

@@ -35,9 +35,10 @@ class Hardware {
   // Of [m, k] x [k, n], sizes at least 1, whose operands and result have `bytes`. With multiprocessors, k is
   // cut into the number of slices that is fastest. A cluster with a gemm_curve and multiprocessors = 0 was
   // measured whole (a CPU's, by `calibrate`): there the curve at 2 m n k stands alone, without losses of
-  // tiles or depth, which it contains.
-  double product_seconds(double bytes, int64_t m, int64_t n, int64_t k,
-                         Product product = Product::usual) const;
+  // tiles or depth, which it contains. `batch` independent products (cuBLAS's strided batch) fill waves
+  // together and have no split of k; `bytes` are those of all.
+  double product_seconds(double bytes, int64_t m, int64_t n, int64_t k, Product product = Product::usual,
+                         int64_t batch = 1) const;
 
   // Fused attention, forward or backward: `flops` are those that a causal mask leaves (model::Op counts half
   // of the square), so nothing is halved here. What is lost to blocks on the diagonal, to waves and to the
@@ -49,7 +50,7 @@ class Hardware {
 
  private:
   double split_product_seconds(const KernelCurve& curve, double bytes, int64_t m, int64_t n, int64_t k,
-                               int64_t slices) const;
+                               int64_t slices, int64_t batch) const;
 
   double peak_;
   KernelCurve products_, weight_gradients_, attention_, memory_, rows_, exponentials_;

@@ -22,11 +22,12 @@ double loads(Tile tile) {
 
 double tile_work(Tile tile) { return loads(tile) / loads(product_tiles.front()); }
 
-double tiled_product_flops(int64_t m, int64_t n, int64_t k, int64_t slices, int64_t multiprocessors) {
+double tiled_product_flops(int64_t m, int64_t n, int64_t k, int64_t slices, int64_t multiprocessors,
+                           int64_t batch) {
   const double depth = pieces(k, slices) + fill;
   double least = std::numeric_limits<double>::infinity();
   for (const Tile tile : product_tiles) {
-    double tiles = pieces(m, tile.m) * pieces(n, tile.n) * static_cast<double>(slices);
+    double tiles = pieces(m, tile.m) * pieces(n, tile.n) * static_cast<double>(slices * batch);
     if (multiprocessors > 0) {
       const double wave = static_cast<double>(multiprocessors);
       tiles = std::ceil(tiles / wave) * wave;

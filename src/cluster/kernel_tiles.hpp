@@ -39,8 +39,9 @@ double tile_work(Tile tile);
 //
 // `slices` >= 1 cuts k into so many tiles that sum parts of one result (split-K; CUTLASS, "Efficient GEMM in
 // CUDA"): a product with few tiles and a long k then still fills the device. `multiprocessors` = 0: no waves.
-// Never falls when a size grows.
-double tiled_product_flops(int64_t m, int64_t n, int64_t k, int64_t slices, int64_t multiprocessors);
+// `batch` independent products fill waves together. Never falls when a size grows.
+double tiled_product_flops(int64_t m, int64_t n, int64_t k, int64_t slices, int64_t multiprocessors,
+                           int64_t batch = 1);
 
 // Memory traffic of the partial sums of split-K: every slice writes them in fp32, and they are read again to
 // be added. 0 for one slice.

@@ -45,10 +45,55 @@ std::string text_rule(const RunFile& run) {
   return "this folder holds no .txt document";
 }
 
+// What other training programs do and this one does not. Figures of the host and the network only predict.
+void check_software(const RunFile& run, std::vector<Problem>& problems) {
+  const SoftwareConfig& s = run.software;
+  const auto refuse = [&](bool differs, const char* key, const char* fix, const char* rule) {
+    if (!differs) return;
+    problems.push_back(problem_of(run, key, rule));
+    problems.back().fix = fix;
+  };
+  refuse(s.attention != AttentionKernel::flash, "software.attention", "\"flash\"",
+         "the trainer's attention keeps no scores; others are modelled only");
+  refuse(s.dropout, "software.dropout", "false", "the trainer has no dropout; it is modelled only");
+  refuse(s.cross_entropy != CrossEntropy::fused, "software.cross_entropy", "\"fused\"",
+         "the trainer's loss reads the logits as they are; others are modelled only");
+  refuse(s.gradient_dtype != GradientDtype::fp32, "software.gradient_dtype", "\"fp32\"",
+         "the trainer adds gradients up in fp32; other types are modelled only");
+  refuse(!s.overlap_gradients, "software.overlap_gradients", "true",
+         "the trainer reduces gradients beside backward passes");
+  refuse(s.overlap_parameters, "software.overlap_parameters", "false",
+         "the trainer gathers parameters after the optimizer");
+  refuse(!s.recompute_early_stop, "software.recompute_early_stop", "true",
+         "the trainer does not recompute a layer's last product");
+  refuse(s.tensor_parallel_copies, "software.tensor_parallel_copies", "false",
+         "the trainer's collectives need no further copy");
+  refuse(s.tensor_parallel_overlap > 0, "software.tensor_parallel_overlap", "0",
+         "the trainer's tensor-parallel collectives block");
+  refuse(s.elementwise_traffic != 1, "software.elementwise_traffic", "1",
+         "the trainer's kernels move what the program counts");
+}
+
+void check_model(const RunFile& run, std::vector<Problem>& problems) {
+  if (run.model.tie_embeddings && run.parallel.pp == 1 && run.parallel.virtual_stages > 1) {
+    problems.push_back(
+        problem_of(run, "parallel.virtual_stages",
+                   "training needs one chunk with tied embeddings on one pipeline rank: embedding and output "
+                   "matrix are one tensor there"));
+    problems.back().fix = "1";
+  }
+  if (run.model.architecture == Architecture::llama) return;
+  problems.push_back(
+      problem_of(run, "model.architecture", "training computes llama models; others are modelled only"));
+  problems.back().fix = "\"llama\"";
+}
+
 }  // namespace
 
 void check_for_training(const RunFile& run) {
   std::vector<Problem> problems;
+  check_model(run, problems);
+  check_software(run, problems);
   if (run.cluster.preset != "local") {
     problems.push_back(
         problem_of(run, "cluster.preset", "training runs on this machine; other clusters are modelled only"));

@@ -21,6 +21,10 @@ std::string_view last_line(std::string_view text) {
   return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
 }
 
+bool has_table(const std::vector<Entry>& entries, std::string_view table) {
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.table == table; });
+}
+
 }  // namespace
 
 std::string read_text(const fs::path& file, const char* what) {
@@ -49,11 +53,21 @@ std::vector<Entry> read_cluster_file(const fs::path& file) {
                     "line should be \"{}\"): calibrate again",
                     file.string(), calibration_last_line));
   }
-  std::vector<Entry> entries = parse_toml(text, file.string()).entries;
-  if (std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.table == "cluster"; })) {
+  const std::vector<Entry> entries = parse_toml(text, file.string()).entries;
+  if (!has_table(entries, "cluster")) {
     throw UsageError(fmt::format(
         "{}: holds no figure: a cluster file is a [cluster] table, as `lockstep calibrate` writes it",
         file.string()));
+  }
+  return entries;
+}
+
+std::vector<Entry> read_software_file(const fs::path& file) {
+  const std::vector<Entry> entries = parse_toml(read_text(file, "software file"), file.string()).entries;
+  if (!has_table(entries, "software")) {
+    throw UsageError(
+        fmt::format("{}: holds no key: a software file is a [software] table, as in configs/presets/software",
+                    file.string()));
   }
   return entries;
 }

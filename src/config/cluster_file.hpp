@@ -18,7 +18,10 @@ inline constexpr std::string_view calibration_last_line = "# End: this file is w
 // key of [cluster].
 std::vector<Entry> read_cluster_file(const std::filesystem::path& file);
 
-// The text of a run or cluster file (`what`). UsageError when there is none, or far too much.
+// The same of a file with a [software] table, as software.file names it.
+std::vector<Entry> read_software_file(const std::filesystem::path& file);
+
+// The text of a run, cluster or software file (`what`). UsageError when there is none, or far too much.
 std::string read_text(const std::filesystem::path& file, const char* what);
 
 }  // namespace lockstep::config

@@ -56,5 +56,6 @@ inline const Rule slow_ranks = {
                {.name = "factor", .high = 1e6, .above_low = true}}};
 
 std::vector<Key> cluster_keys();
+std::vector<Key> software_keys();
 
 }  // namespace lockstep::config

@@ -39,6 +39,7 @@ class Loader {
     fill();
     find_missing();
     find_text();
+    if (run_.model.architecture == Architecture::gpt) fill_gpt();
     if (run_.parallel.replicas == 0) run_.parallel.replicas = run_.parallel.dp;
     check_rules(run_, bad_, problems_);
     add_notes(layers_, run_);
@@ -83,14 +84,14 @@ class Loader {
   void take_override(const std::string& flag) {
     const Entry entry = parse_override(flag);
     if (!entry.table.empty()) check_table({entry.table, entry.where});
-    if (entry.path() == "cluster.file") note_other_cluster_file(entry);
+    if (entry.path() == "cluster.file" || entry.path() == "software.file") note_other_file(entry);
     take(entry, Rank::flag);
   }
 
-  void note_other_cluster_file(const Entry& entry) {
+  void note_other_file(const Entry& entry) {
     const std::string* other = layers_.text(entry.path());
     if (other == nullptr || other->empty() || layers_.rank(entry.path()) != Rank::file) return;
-    run_.origin.notes.push_back(fmt::format("cluster.file = {} ({}) is not read: {} takes its place",
+    run_.origin.notes.push_back(fmt::format("{} = {} ({}) is not read: {} takes its place", entry.path(),
                                             to_literal(*other), layers_.at(entry.path()).where,
                                             to_literal(entry.value)));
   }
@@ -98,10 +99,12 @@ class Loader {
   // Each may name the next: a cluster file or a cluster preset its device.
   void apply_presets() {
     apply_preset(PresetKind::model, "model.preset", preset_rank);
-    apply_cluster_file();
+    apply_file("cluster");
     apply_preset(PresetKind::cluster, "cluster.preset", preset_rank);
     apply_preset(PresetKind::device, "cluster.device", device_rank);
     drop_hidden_curves();
+    apply_file("software");
+    apply_preset(PresetKind::software, "software.preset", preset_rank);
   }
 
   void apply_preset(PresetKind kind, const std::string& key, Rank (*rank_of)(Rank)) {
@@ -129,8 +132,8 @@ class Loader {
   }
 
   // Once its figures are taken the file is no longer needed: a resolved run file stands alone.
-  void apply_cluster_file() {
-    const std::string key = "cluster.file";
+  void apply_file(const std::string& table) {
+    const std::string key = table + ".file";
     if (layers_.text(key) == nullptr || layers_.text(key)->empty()) return;
     const Entry named = layers_.at(key);
     const Rank rank = layers_.rank(key);
@@ -142,22 +145,22 @@ class Loader {
     const fs::path path = (flag_first ? from_flag : beside).lexically_normal();
     std::vector<Entry> entries;
     try {
-      entries = read_cluster_file(path);
+      entries = table == "cluster" ? read_cluster_file(path) : read_software_file(path);
     } catch (const UsageError& error) {
       problems_.push_back({named.where, key, to_literal(named.value), error.what(), key, "\"\""});
       return;
     }
     for (const Entry& entry : entries) {
-      if (belongs_in_cluster_file(entry)) layers_.put(entry, cluster_file_rank(rank));
+      if (belongs_in_file(table, entry)) layers_.put(entry, cluster_file_rank(rank));
     }
   }
 
-  bool belongs_in_cluster_file(const Entry& entry) {
+  bool belongs_in_file(const std::string& table, const Entry& entry) {
     const bool own_name = entry.key == "preset" || entry.key == "file";
     const bool known = find_key(entry.path()) != nullptr;
-    if (entry.table == "cluster" && !own_name && known) return true;
-    std::string rule = "a cluster file holds a [cluster] table of figures, and nothing else";
-    if (entry.table == "cluster" && !known) {
+    if (entry.table == table && !own_name && known) return true;
+    std::string rule = fmt::format("a {0} file holds a [{0}] table of figures, and nothing else", table);
+    if (entry.table == table && !known) {
       rule = fmt::format("unknown key; did you mean {}?", nearest_key(entry.table, entry.key));
     }
     problems_.push_back({entry.where, to_key(entry.key), to_literal(entry.value), rule, "", ""});
@@ -178,6 +181,12 @@ class Loader {
             {entry.where, key.path(), to_literal(entry.value), verdict.rule, key.path(), verdict.fix});
       }
     }
+  }
+
+  // What a gpt model has where nobody said otherwise.
+  void fill_gpt() {
+    if (!layers_.has("model.tie_embeddings")) run_.model.tie_embeddings = true;
+    if (run_.model.positions == 0) run_.model.positions = run_.train.sequence;
   }
 
   // Keys without default that nobody set: one problem a table, or a file without preset would get twenty.

@@ -13,6 +13,7 @@ class ParallelRules : RuleSet {
   void check_all() {
     check_tensor_parallel();
     check_sequence();
+    check_positions();
     check_world();
     check_replicas();
     check_schedule();
@@ -112,12 +113,6 @@ class ParallelRules : RuleSet {
       report("parallel.virtual_stages",
              "more than one chunk a rank needs parallel.schedule = \"interleaved\"", 1);
     }
-    if (good({"model.tie_embeddings"}) && run_.model.tie_embeddings && p.pp == 1 && p.virtual_stages > 1) {
-      report("parallel.virtual_stages",
-             "must be 1 with tied embeddings on one pipeline rank: embedding and output matrix are one "
-             "tensor there",
-             1);
-    }
   }
 
   void check_memory_choices() {
@@ -131,6 +126,18 @@ class ParallelRules : RuleSet {
       report_boolean("parallel.reshard_after_forward", fmt::format("needs parallel.zero = 3, not {}", p.zero),
                      true);
     }
+    if (good({"parallel.zero", "parallel.replicas", "parallel.dp", "software.overlap_gradients"}) &&
+        !run_.software.overlap_gradients && (p.zero > 1 || p.logical_replicas() > p.dp)) {
+      report_boolean("software.overlap_gradients",
+                     "reductions after the last backward need every chunk's gradients until then: "
+                     "parallel.zero = 0 or 1, and no more replicas than dp",
+                     true);
+    }
+    check_recompute();
+  }
+
+  void check_recompute() {
+    const ParallelConfig& p = run_.parallel;
     if (!good({"parallel.recompute", "parallel.recompute_every", "parallel.gathered_input"})) return;
     if (good({"parallel.tp"}) && p.gathered_input == GatheredInput::keep &&
         (p.tp == 1 || !p.sequence_parallel)) {
@@ -141,11 +148,25 @@ class ParallelRules : RuleSet {
     if (p.recompute_every > 1 && p.recompute.empty()) {
       report("parallel.recompute_every", "needs parallel.recompute to say what is computed again", 1);
     }
-    if (std::find(p.recompute.begin(), p.recompute.end(), "norm") != p.recompute.end() &&
-        p.gathered_input == GatheredInput::keep) {
+    const auto recomputes = [&](const char* op) {
+      return std::find(p.recompute.begin(), p.recompute.end(), op) != p.recompute.end();
+    };
+    const bool gpt = run_.model.architecture == Architecture::gpt;
+    if (recomputes(gpt ? "swiglu" : "gelu")) {
+      report("parallel.recompute", gpt ? "a gpt model has no \"swiglu\" but \"gelu\""
+                                       : "a llama model has no \"gelu\" but \"swiglu\"");
+    }
+    if (recomputes("norm") && p.gathered_input == GatheredInput::keep) {
       report_word("parallel.gathered_input", "a norm that is computed again has no output to keep",
                   to_string(GatheredInput::gather_again));
     }
+  }
+
+  void check_positions() {
+    if (!good({"model.positions", "train.sequence"}) || run_.model.architecture != Architecture::gpt) return;
+    if (run_.model.positions >= run_.train.sequence) return;
+    report("model.positions", fmt::format("must be at least train.sequence = {}", run_.train.sequence),
+           run_.train.sequence);
   }
 
   void check_chunks() {

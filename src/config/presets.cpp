@@ -10,6 +10,7 @@ namespace lockstep {
 std::span<const EmbeddedFile> embedded_models();
 std::span<const EmbeddedFile> embedded_clusters();
 std::span<const EmbeddedFile> embedded_devices();
+std::span<const EmbeddedFile> embedded_software();
 }  // namespace lockstep
 
 namespace lockstep::config {
@@ -21,6 +22,8 @@ std::span<const EmbeddedFile> files_of(PresetKind kind) {
       return embedded_models();
     case PresetKind::cluster:
       return embedded_clusters();
+    case PresetKind::software:
+      return embedded_software();
     case PresetKind::device:
       break;
   }

@@ -1,4 +1,5 @@
-// Known models, clusters and devices: TOML files under configs/presets, compiled into the program.
+// Known models, clusters, devices and training software: TOML files under configs/presets, compiled into the
+// program.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace lockstep::config {
 
-enum class PresetKind { model, cluster, device };
+enum class PresetKind { model, cluster, device, software };
 
 // Names that `preset` in the table of that kind may have, in alphabetical order.
 std::vector<std::string> preset_names(PresetKind kind);

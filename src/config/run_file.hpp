@@ -10,7 +10,7 @@
 
 namespace lockstep::config {
 
-enum class Architecture { llama };
+enum class Architecture { llama, gpt };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
 enum class LayerSplit { even, cost };
 enum class GradientScatter { chunk, micro_batch };
@@ -21,6 +21,9 @@ enum class NonFinite { stop, skip };
 enum class Topology { racks, rails };
 enum class CollectiveAlgorithm { automatic, ring, tree, halving_doubling, hierarchical, direct };
 enum class Dtype { bf16, fp32, fp64 };
+enum class AttentionKernel { flash, scores };
+enum class CrossEntropy { fused, compiled, unfused };
+enum class GradientDtype { fp32, compute };
 
 // One point of a measured curve; between points it is straight over the logarithm of `at`, beyond them flat.
 struct CurvePoint {
@@ -60,7 +63,8 @@ struct ModelConfig {
   double rope_theta = 500000.0;
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  bool tie_embeddings = false;  // the output matrix is the embedding
+  bool tie_embeddings = false;  // the output matrix is the embedding; a gpt model's, unless set
+  int64_t positions = 0;        // learned ones, of gpt; 0: train.sequence
 
   int64_t head_dim() const { return hidden / heads; }
 
@@ -194,6 +198,29 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 
+// What a training program does with kernels and collectives, beside model and layout. The defaults are
+// Lockstep's own trainer; others are modelled only.
+struct SoftwareConfig {
+  std::string preset;  // empty: none
+  std::string file;    // empty once its keys have been taken
+  AttentionKernel attention = AttentionKernel::flash;
+  bool dropout = false;  // of gpt models
+  CrossEntropy cross_entropy = CrossEntropy::fused;
+  GradientDtype gradient_dtype = GradientDtype::fp32;
+  bool overlap_gradients = true;    // reductions go on beside backward passes
+  bool overlap_parameters = false;  // zero = 1, 2: gathers go on beside the forwards of the step
+  bool recompute_early_stop = true;
+  bool tensor_parallel_copies = false;
+  double tensor_parallel_overlap = 0;  // share of the collectives' time that is hidden
+  double elementwise_traffic = 1;      // bytes of memory-bound kernels over those of fused ones
+  double dp_network_efficiency = 0;    // 0: cluster.network_efficiency
+  double host_seconds_per_launch = 0;
+  double host_seconds_per_micro_batch = 0;  // of all its passes through the pipeline together
+  double host_skew = 0;                     // where tp ranks fill more than half a node
+
+  bool operator==(const SoftwareConfig&) const = default;
+};
+
 struct DataConfig {
   std::string text;                   // folder of .txt documents; absolute; empty: none
   std::vector<std::string> held_out;  // names (without .txt) of documents kept for evaluation
@@ -247,6 +274,7 @@ struct RunFile {
   ClusterConfig cluster;
   ParallelConfig parallel;
   TrainConfig train;
+  SoftwareConfig software;
   DataConfig data;
   CheckpointConfig checkpoint;
   SimulateConfig simulate;
@@ -272,8 +300,9 @@ RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::
 
 inline constexpr int64_t max_local_workers = 256;
 
-// The rules that only `train` has: the local cluster and at most max_local_workers on it, a
-// text that can be read. Throws UsageError with all problems at once.
+// The rules that only `train` has: a llama model, the local cluster and at most max_local_workers on it,
+// nothing in `software` that the trainer does not do, a text that can be read. Throws UsageError with all
+// problems at once.
 void check_for_training(const RunFile& run);
 
 // The resolved file as TOML: every key with its value, presets expanded; loading it again gives the same
@@ -283,6 +312,9 @@ std::string to_toml(const RunFile& run);
 const char* to_string(Architecture);
 const char* to_string(ScheduleKind);
 const char* to_string(Dtype);
+const char* to_string(AttentionKernel);
+const char* to_string(CrossEntropy);
+const char* to_string(GradientDtype);
 const char* to_string(LayerSplit);
 const char* to_string(GradientScatter);
 const char* to_string(GatheredInput);

@@ -119,6 +119,9 @@ std::string nearest_key(const std::string& table, const std::string& name) {
 const char* to_string(Architecture value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(ScheduleKind value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(Dtype value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(AttentionKernel value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(CrossEntropy value) { return names_of(value).at(static_cast<size_t>(value)); }
+const char* to_string(GradientDtype value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(LayerSplit value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(GradientScatter value) { return names_of(value).at(static_cast<size_t>(value)); }
 const char* to_string(GatheredInput value) { return names_of(value).at(static_cast<size_t>(value)); }

@@ -17,9 +17,10 @@ namespace lockstep::config {
 
 // Where a key's value is stored. Nothing (monostate) for a key that is known but not built yet.
 using Field = std::variant<std::monostate, int64_t*, double*, bool*, std::string*, std::vector<std::string>*,
-                           Architecture*, ScheduleKind*, Dtype*, LayerSplit*, GradientScatter*,
-                           GatheredInput*, Optimizer*, LearningRateSchedule*, NonFinite*, Topology*,
-                           CollectiveAlgorithm*, Curve*, std::vector<TimedTransfer>*, std::vector<SlowRank>*>;
+                           Architecture*, ScheduleKind*, Dtype*, AttentionKernel*, CrossEntropy*,
+                           GradientDtype*, LayerSplit*, GradientScatter*, GatheredInput*, Optimizer*,
+                           LearningRateSchedule*, NonFinite*, Topology*, CollectiveAlgorithm*, Curve*,
+                           std::vector<TimedTransfer>*, std::vector<SlowRank>*>;
 
 // One number of a record: of an inline table in a list of them.
 struct RecordField {

@@ -15,7 +15,11 @@ std::vector<Key> model_keys() {
           "A known model whose figures hold where no key beside it says otherwise; \"\" is none.", optional,
           {.words = preset_names(PresetKind::model), .may_be_empty = true}),
       KEY_NOT_BUILT(model, hf, "Path of a Hugging Face config.json to take the model from."),
-      KEY(model, architecture, "Kind of transformer.", optional, {.words = {"llama"}, .later = {"gpt"}}),
+      KEY(model, architecture,
+          "Kind of transformer: \"llama\"; or \"gpt\", with biases, LayerNorm, learned positions and GELU, "
+          "which is "
+          "modelled and not trained.",
+          optional, {.words = {"llama", "gpt"}}),
       KEY(model, layers, "Transformer layers.", or_preset, count),
       KEY(model, hidden, "Width of the residual stream.", or_preset, dimension),
       KEY(model, ffn, "Inner width of the feed-forward block.", or_preset, dimension),
@@ -28,7 +32,13 @@ std::vector<Key> model_keys() {
       KEY(model, rope_theta, "Base of the rotary position angles.", optional, positive),
       KEY(model, norm_eps, "Added to the mean square in RMSNorm.", optional, epsilon),
       KEY(model, init_std, "Standard deviation of the initial weights.", optional, positive),
-      KEY(model, tie_embeddings, "Whether the output matrix is the embedding, one set of weights.", optional),
+      KEY(model, tie_embeddings,
+          "Whether the output matrix is the embedding, one set of weights; of a gpt model it is unless this "
+          "says "
+          "otherwise.",
+          optional),
+      KEY(model, positions, "Rows of a gpt model's table of positions; 0 takes train.sequence.", optional,
+          {.low = 0, .high = 1 << 28}),
   };
 }
 
@@ -87,8 +97,12 @@ std::vector<Key> parallel_keys() {
           "(\"keep\"), or its shard alone, and gathered again (\"gather_again\").",
           optional, {.words = {"gather_again", "keep"}}),
       KEY(parallel, recompute,
-          "Ops computed again in backward instead of kept: \"none\", \"full\", or a list.", optional,
-          {.words = {"norm", "swiglu", "attention"}, .short_forms = {{"none", {}}, {"full", {"full"}}}}),
+          "Ops computed again in backward instead of kept: \"none\", \"full\", or a list (\"gelu\" of gpt "
+          "models, \"swiglu\" "
+          "of llama's).",
+          optional,
+          {.words = {"norm", "swiglu", "gelu", "attention"},
+           .short_forms = {{"none", {}}, {"full", {"full"}}}}),
       KEY(parallel, recompute_every,
           "Of the model's layers every so many recompute, from the first on; the others keep all.", optional,
           count),
@@ -215,7 +229,8 @@ std::vector<Key> all_keys() {
                                LOCKSTEP_FIELD(name),
                                required,
                                {.file_name = true}}};
-  for (auto& part : {model_keys(), cluster_keys(), parallel_keys(), train_keys(), other_keys()}) {
+  for (auto& part :
+       {model_keys(), cluster_keys(), parallel_keys(), train_keys(), software_keys(), other_keys()}) {
     keys.insert(keys.end(), part.begin(), part.end());
   }
   return keys;

@@ -16,6 +16,10 @@ double slowdown_of(const config::RunFile& run) {
   return 1 + cluster.busy_slowdown * others / static_cast<double>(cluster.cores - 1);
 }
 
+double skew_of(const config::RunFile& run) {
+  return 2 * run.parallel.tp > run.cluster.gpus_per_node ? 1 + run.software.host_skew : 1;
+}
+
 cluster::Product product_of(model::Work work) {
   return work == model::Work::weight_gradient ? cluster::Product::weight_gradient : cluster::Product::usual;
 }
@@ -33,7 +37,29 @@ OpPrices::OpPrices(const config::RunFile& run)
       read_seconds_per_byte_(1 / run.cluster.storage_bandwidth),
       reads_ahead_(run.data.prefetch),
       step_overhead_(run.cluster.step_overhead),
-      slowdown_(slowdown_of(run)) {}
+      slowdown_(slowdown_of(run)),
+      host_launch_(run.software.host_seconds_per_launch * skew_of(run)),
+      host_pass_(run.software.host_seconds_per_micro_batch /
+                 static_cast<double>(run.parallel.pp * run.parallel.virtual_stages)) {}
+
+double OpPrices::host_seconds(parallel::ActionKind kind, const std::vector<model::Op>& ops) const {
+  double share = 0;
+  switch (kind) {
+    case parallel::ActionKind::forward:
+    case parallel::ActionKind::backward:
+      share = 0.5;
+      break;
+    case parallel::ActionKind::backward_input:
+    case parallel::ActionKind::backward_weight:
+      share = 0.25;
+      break;
+    default:
+      return 0;
+  }
+  int64_t launches = 0;
+  for (const model::Op& op : ops) launches += op.launches;
+  return static_cast<double>(launches) * host_launch_ + share * host_pass_;
+}
 
 double OpPrices::kernel_seconds(const model::Op& op) const {
   if (op.kind != model::OpKind::host) return compute_seconds(op) * slowdown_;
@@ -45,7 +71,7 @@ double OpPrices::compute_seconds(const model::Op& op) const {
   const double bytes = static_cast<double>(op.bytes);
   switch (op.kind) {
     case model::OpKind::gemm:
-      return hardware_.product_seconds(bytes, op.m, op.n, op.k, product_of(op.work));
+      return hardware_.product_seconds(bytes, op.m, op.n, op.k, product_of(op.work), op.batch);
     case model::OpKind::attention:
       return hardware_.attention_seconds(op.flops, bytes);
     case model::OpKind::memory:

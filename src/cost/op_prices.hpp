@@ -29,6 +29,10 @@ class OpPrices {
 
   double step_overhead() const { return step_overhead_; }
 
+  // What the host needs to queue the ops of a pass (`kind`), seconds; the pass takes no less. Its launches at
+  // software.host_seconds_per_launch, and the pass's part of host_seconds_per_micro_batch.
+  double host_seconds(parallel::ActionKind kind, const std::vector<model::Op>& ops) const;
+
  private:
   double compute_seconds(const model::Op& op) const;
 
@@ -36,7 +40,8 @@ class OpPrices {
   double read_latency_ = 0, read_seconds_per_byte_ = 0;
   bool reads_ahead_ = true;
   double step_overhead_;
-  double slowdown_;  // of kernels, by the workers beside
+  double slowdown_;                 // of kernels, by the workers beside
+  double host_launch_, host_pass_;  // of a launch; of all passes of a chunk and micro-batch
 };
 
 // Seconds that a step waits for its batch before it begins, with data.prefetch; else 0. A rank reads its next

@@ -58,6 +58,24 @@ std::span<const Protocol> protocols_of(std::string_view algorithm, bool nccl) {
   return nccl && of_nccl ? std::span<const Protocol>(nccl_protocols) : std::span(&plain_protocol, 1);
 }
 
+// A network and the paces on it.
+struct Links {
+  Links(const config::RunFile& run, const config::ClusterConfig& cluster, const parallel::Mesh& mesh)
+      : fabric(cluster, mesh.size(), run.simulate.slow_links, static_cast<uint64_t>(run.simulate.seed)),
+        solver(cluster, mesh, fabric),
+        well_fabric(cluster, mesh.size(), {}, static_cast<uint64_t>(run.simulate.seed)),
+        well_solver(cluster, mesh, well_fabric),
+        choosing(run.simulate.slow_links.empty() ? solver : well_solver) {}
+
+  cluster::Fabric fabric;
+  PaceSolver solver;
+  // Nobody tells NCCL that a link has become slow: ring or tree is chosen for a network that is well. A
+  // group's protocol is the fastest as things are: a faster network could otherwise make it slower.
+  cluster::Fabric well_fabric;
+  PaceSolver well_solver;
+  PaceSolver& choosing;
+};
+
 }  // namespace
 
 class TransferPrices::Engine {
@@ -68,15 +86,18 @@ class TransferPrices::Engine {
         overhead_(run.cluster.message_overhead),
         ll_bandwidth_(run.cluster.low_latency_bandwidth),
         mesh_(mesh),
-        fabric_(run.cluster, mesh.size(), run.simulate.slow_links, static_cast<uint64_t>(run.simulate.seed)),
-        solver_(run.cluster, mesh, fabric_),
-        well_fabric_(run.cluster, mesh.size(), {}, static_cast<uint64_t>(run.simulate.seed)),
-        well_solver_(run.cluster, mesh, well_fabric_),
-        choosing_(run.simulate.slow_links.empty() ? solver_ : well_solver_),
+        links_(run, run.cluster, mesh),
+        exposed_share_(1 - run.software.tensor_parallel_overlap),
         all_reduce_times_(run.cluster.all_reduce_times),
         all_gather_times_(run.cluster.all_gather_times),
         reduce_scatter_times_(run.cluster.reduce_scatter_times),
-        message_times_(run.cluster.message_times) {}
+        message_times_(run.cluster.message_times) {
+    if (run.software.dp_network_efficiency == 0) return;
+    config::ClusterConfig cluster = run.cluster;
+    if (cluster.nvlink_efficiency == 0) cluster.nvlink_efficiency = cluster.network_efficiency;
+    cluster.network_efficiency = run.software.dp_network_efficiency;
+    dp_links_ = std::make_unique<Links>(run, cluster, mesh);
+  }
 
   struct Price {
     Way way;  // of the model of links
@@ -111,16 +132,21 @@ class TransferPrices::Engine {
   void replace_by_measured(const Transfer& t, Price& price) const;
 
   config::CollectiveAlgorithm algorithm_;
+  // Of those axes whose collectives carry gradients and parameters: software.dp_network_efficiency.
+  Links& links(model::Axis axis) {
+    const bool of_gradients =
+        axis == model::Axis::dp || axis == model::Axis::dp_cp || axis == model::Axis::pp_ends;
+    return of_gradients && dp_links_ != nullptr ? *dp_links_ : links_;
+  }
+  // Of a transfer's time, what is not hidden behind products.
+  double exposed_share(const Transfer& t) const { return t.axis == model::Axis::tp ? exposed_share_ : 1; }
+
   bool nccl_;
   double overhead_, ll_bandwidth_;
   parallel::Mesh mesh_;
-  cluster::Fabric fabric_;
-  PaceSolver solver_;
-  // Nobody tells NCCL that a link has become slow: ring or tree is chosen for a network that is well. A
-  // group's protocol is the fastest as things are: a faster network could otherwise make it slower.
-  cluster::Fabric well_fabric_;
-  PaceSolver well_solver_;
-  PaceSolver& choosing_;
+  Links links_;
+  std::unique_ptr<Links> dp_links_;  // null: the same
+  double exposed_share_;
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
   std::map<model::Axis, int> nodes_;
   std::map<Transfer, Price> prices_;
@@ -132,8 +158,8 @@ double TransferPrices::Engine::latency(const Way& way, const Protocol& protocol,
   const bool tree = way.is_tree();
   const Protocol::Latencies &of = tree ? protocol.tree : protocol.ring, &simple = plain_protocol.ring;
   const double fixed = overhead_ * of.base / simple.base;
-  const double hops =
-      solver_.latency(pace.ways, protocol, tree) + (pieces - 1) * solver_.latency(pace.piece, protocol, tree);
+  const double hops = links_.solver.latency(pace.ways, protocol, tree) +
+                      (pieces - 1) * links_.solver.latency(pace.piece, protocol, tree);
   const bool plateau = &protocol == &nccl_protocols.front() && way.movement.algorithm == "ring" &&
                        way.all_reduce && pace.ways.nic > 0 && bytes >= way.plateau_bytes;
   return (fixed + way.times * hops) * (plateau ? ring_plateau : 1);
@@ -158,7 +184,7 @@ double TransferPrices::Engine::seconds_per_byte(const Way& way, const Protocol& 
 // depend on them are equal: the whole number below; the best is that or the next.
 int TransferPrices::Engine::good_pieces(const Pace& pace, double bytes) const {
   constexpr double most = 4096;
-  const double latency = solver_.latency(pace.piece, plain_protocol, true);
+  const double latency = links_.solver.latency(pace.piece, plain_protocol, true);
   const double transfer = pace.seconds_per_byte * bytes;
   const double pieces = latency > 0 ? std::sqrt((pace.fill - 1) * transfer / latency) : most;
   return static_cast<int>(std::clamp(pieces, 1.0, most));
@@ -184,12 +210,12 @@ TransferPrices::Engine::Fastest TransferPrices::Engine::fastest_of(const Way& wa
 int TransferPrices::Engine::nodes(model::Axis axis) {
   const auto [known, is_new] = nodes_.try_emplace(axis, 1);
   if (!is_new) return known->second;
-  const AxisGroups& groups = solver_.groups(axis);
+  const AxisGroups& groups = links_.solver.groups(axis);
   for (int g = 0; g < groups.count(); ++g) {
     int count = 0, last = -1;
     for (const int rank : groups.members(g)) {
-      count += fabric_.node(rank) != last ? 1 : 0;
-      last = fabric_.node(rank);
+      count += links_.fabric.node(rank) != last ? 1 : 0;
+      last = links_.fabric.node(rank);
     }
     known->second = std::max(known->second, count);
   }
@@ -203,7 +229,7 @@ double TransferPrices::Engine::slowest(const Way& way, const Paces& paces, doubl
 }
 
 bool TransferPrices::Engine::can_be_hierarchical(model::Axis axis) {
-  const AxisGroups& groups = solver_.groups(axis);
+  const AxisGroups& groups = links_.solver.groups(axis);
   for (int g = 0; g < groups.count(); ++g) {
     const int n = static_cast<int>(groups.members(g).size()), per_node = groups.ranks_per_node(g);
     if (n > 1 && (per_node == 1 || per_node == n)) return false;
@@ -245,7 +271,7 @@ Way TransferPrices::Engine::fastest(const Transfer& t, bool& as_configured) {
   double least = 0;
   for (const std::string& algorithm : algorithms(t, as_configured)) {
     const Movement movement{t.axis, algorithm, 0};
-    const Paces& paces = choosing_.paces(movement);
+    const Paces& paces = links(t.axis).choosing.paces(movement);
     const Way way = way_of(t, movement);
     const double takes = slowest(way, paces, bytes);
     if (least == 0 || takes < least) {
@@ -306,7 +332,7 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   }
   price.way = fastest(t, price.choice.as_configured);
   price.choice.algorithm = price.way.movement.algorithm;
-  const Paces& paces = solver_.paces(price.way.movement);
+  const Paces& paces = links(t.axis).solver.paces(price.way.movement);
   Fastest slowest_group;
   for (const Pace& pace : paces.kinds) {
     const Fastest of_group = fastest_of(price.way, pace, static_cast<double>(t.bytes));
@@ -318,6 +344,7 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   price.choice.pieces = slowest_group.pieces;
   price.seconds = by_rank(price.way, paces, static_cast<double>(t.bytes));
   replace_by_measured(t, price);
+  for (double& kind : price.seconds.kinds()) kind *= exposed_share(t);
   return price;
 }
 
@@ -333,10 +360,13 @@ const RankSeconds& TransferPrices::Engine::beside(const Transfer& t, std::vector
   std::vector<Movement> movements;
   for (const Transfer& other : others) movements.push_back(price(other).way.movement);
   std::sort(movements.begin(), movements.end());
-  const Paces& paces = solver_.paces_beside(alone.way.movement, movements);
+  const Paces& paces = links(t.axis).solver.paces_beside(alone.way.movement, movements);
   out = by_rank(alone.way, paces, bytes);
-  if (measured(t.kind).empty()) return out;
-  const RankSeconds model = by_rank(alone.way, solver_.paces(alone.way.movement), bytes);
+  if (measured(t.kind).empty()) {
+    for (double& kind : out.kinds()) kind *= exposed_share(t);
+    return out;
+  }
+  const RankSeconds model = by_rank(alone.way, links(t.axis).solver.paces(alone.way.movement), bytes);
   std::vector<double> scaled = out.by_rank();
   for (size_t r = 0; r < scaled.size(); ++r) {
     if (model[r] > 0) scaled[r] = alone.seconds[r] * (scaled[r] / model[r]);

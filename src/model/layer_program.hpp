@@ -14,8 +14,8 @@ namespace lockstep::model {
 // Which outputs are dropped after forward and computed again in backward.
 struct Recompute {
   bool norm = false;       // outputs of both norms
-  bool swiglu = false;     // input of the down product
-  bool attention = false;  // attention's output (q, k, v are kept)
+  bool swiglu = false;     // input of the down product: SwiGLU's output, or GELU's
+  bool attention = false;  // attention's output, or its scores (q, k, v are kept)
   bool full = false;       // everything but the layer's input
   int64_t every = 1;       // layers 0, every, 2 every, ... of the model; the others keep everything
 
@@ -27,13 +27,17 @@ Recompute recompute_of(const config::ParallelConfig& parallel);
 
 // Which of a layer's tensors outlive its forward, beside its input, which always does.
 struct Keeps {
-  explicit Keeps(const Recompute& of_layer)
+  // `scores`: attention's scores lie in memory.
+  explicit Keeps(const Recompute& of_layer, bool scores = false)
       : norm(!of_layer.full && !of_layer.norm),
         attention(!of_layer.full && !of_layer.attention),
+        attention_output(!of_layer.full && (!of_layer.attention || scores)),
         swiglu(!of_layer.full && !of_layer.swiglu),
         rest(!of_layer.full) {}
-  bool norm, attention, swiglu;  // what Recompute names; attention's statistics go with its output
-  bool rest;                     // q, k, v; the second norm's input; gate and up
+  bool norm, attention;   // what Recompute names: of attention its statistics, or scores
+  bool attention_output;  // goes with the statistics; with scores in memory it stays
+  bool swiglu;            // or GELU's output
+  bool rest;              // q, k, v; the second norm's input; gate and up; masks of dropout
 };
 
 struct LayerProgram {
@@ -41,7 +45,8 @@ struct LayerProgram {
   Recompute recompute;
 
   std::vector<Op> layer_forward() const;
-  // What full recomputation runs: the forward without what backward does not need.
+  // What full recomputation runs: the forward without what backward does not need, or all of it
+  // (ShardShape::recompute_early_stop).
   std::vector<Op> layer_recompute() const;
   // The two halves of one layer's backward, given what that layer recomputes. Recomputed here: what an input
   // gradient needs, or whose own input can go then; the norms' outputs only where the weights need them.
@@ -69,11 +74,15 @@ int64_t layer_activation_bytes(const ShardShape& shape, const Recompute& of_laye
 // the norms' inputs) and the gradients of their outputs.
 int64_t layer_stash_bytes(const ShardShape& shape, const Recompute& of_layer);
 // The same for a whole chunk. Activations: token ids at the embedding; at the head the final norm's input and
-// output, logits, statistics and targets. Stash: ids and the gradient of the embedding's output; at the head
-// the final norm's output and the gradient of the logits.
+// output, logits, statistics and targets. Stash: ids, dropout's mask and the gradient of the embedding's
+// output; at the head the final norm's output and the gradient of the logits.
 int64_t chunk_activation_bytes(const ShardShape& shape, const Recompute& recompute,
                                const ChunkContent& content);
 int64_t chunk_stash_bytes(const ShardShape& shape, const Recompute& recompute, const ChunkContent& content);
+// Of one place of dropout in the residual stream: a byte for each element of the rank's shard; 0 without.
+int64_t dropout_mask_bytes(const ShardShape& shape);
+// Of a logit that is kept for backward: as computed, or the fp32 copy of a loss that is not fused.
+int64_t logit_bytes(const ShardShape& shape);
 // Bytes of the hidden state that crosses a pipeline border.
 int64_t boundary_bytes(const ShardShape& shape);
 

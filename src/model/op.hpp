@@ -57,6 +57,8 @@ struct Op {
   double flops = 0;             // causal attention counts half of the full square
   int64_t m = 0, n = 0, k = 0;  // of a matrix product [m, k] x [k, n]
   Work work = Work::usual;      // of a kernel
+  int64_t batch = 1;            // independent products of these sizes
+  int launches = 1;             // that the host queues for it
 
   bool operator==(const Op&) const = default;
 };

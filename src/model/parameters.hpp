@@ -18,6 +18,7 @@ enum class Cut : uint8_t {
 };
 
 // Which parameters are spared weight decay together (train.no_decay).
+// Biases go with norms, learned positions with the embedding.
 enum class Family : uint8_t { norm, embedding, output, matrix };
 
 struct Parameter {
@@ -25,7 +26,8 @@ struct Parameter {
   int64_t rows = 0;
   int64_t cols = 1;  // 1 for a vector
   Cut cut = Cut::replicated;
-  double init_std = 0;  // standard deviation of the initial normal values; 0: ones (a norm's weight)
+  double init_std =
+      0;  // standard deviation of the initial normal values; 0: ones (a norm's weight), or a bias's zeros
   Family family = Family::matrix;
   int64_t layer = -1;  // of the whole model, that it belongs to; -1: none
   // Distinct parts that the rows have at most: kv_heads for k and v, of which further ranks hold copies.
@@ -66,19 +68,21 @@ struct ChunkContent {
   int64_t layers = 0;
   bool embedding = false;
   bool head = false;  // final norm, output matrix, loss
+  // Embedding and head are tied and lie in two chunks of one rank, which holds one matrix: the embedding's.
+  bool one_tied_matrix = false;
 
   bool operator==(const ChunkContent&) const = default;
 };
 
 // In the model's own order: embedding, layers, final norm, output matrix (with tied embeddings a copy of the
-// embedding under its name, where the chunk does not hold the embedding itself). Within a layer q, k, v stand
-// together, and so do gate and up, so that each triple or pair is one matrix.
+// embedding under its name, where neither the chunk nor another of its rank holds the embedding itself).
+// Within a layer q, k, v stand together, and so do gate and up, so that each triple or pair is one matrix.
 std::vector<Parameter> chunk_parameters(const config::ModelConfig& model, const ChunkContent& content);
 std::vector<Parameter> model_parameters(const config::ModelConfig& model);
 
 int64_t parameter_count(const config::ModelConfig& model);
-// Parameters that take part in matrix products: all but the norms and, where it is not the output matrix too,
-// the input embedding (a lookup).
+// Parameters that take part in matrix products: all but norms, biases, positions and, where it is not the
+// output matrix too, the input embedding (a lookup).
 int64_t multiplying_parameter_count(const config::ModelConfig& model);
 // Elements that one tensor-parallel rank holds of a chunk, padding and a tied copy included.
 int64_t local_parameter_count(const config::ModelConfig& model, const ChunkContent& content, int64_t tp);

@@ -14,7 +14,10 @@ int64_t element_bytes(config::Dtype dtype) {
   return 0;
 }
 
-int64_t gradient_bytes(config::Dtype dtype) { return dtype == config::Dtype::fp64 ? 8 : 4; }
+int64_t gradient_bytes(config::Dtype dtype, config::GradientDtype kind) {
+  if (kind == config::GradientDtype::compute) return element_bytes(dtype);
+  return dtype == config::Dtype::fp64 ? 8 : 4;
+}
 
 ShardShape shard_shape(const config::RunFile& run) {
   const config::ModelConfig& m = run.model;
@@ -36,8 +39,16 @@ ShardShape shard_shape(const config::RunFile& run) {
   s.model_vocab = m.vocab;
   s.tp = tp;
   s.element_bytes = element_bytes(run.train.dtype);
-  s.gradient_bytes = gradient_bytes(run.train.dtype);
-  s.statistic_bytes = s.gradient_bytes;
+  s.gradient_bytes = gradient_bytes(run.train.dtype, run.software.gradient_dtype);
+  s.statistic_bytes = gradient_bytes(run.train.dtype);
+  s.state_bytes = s.statistic_bytes;
+  s.gpt = m.architecture == config::Architecture::gpt;
+  s.scores = run.software.attention == config::AttentionKernel::scores;
+  s.dropout = run.software.dropout && s.gpt;
+  s.cross_entropy = run.software.cross_entropy;
+  s.recompute_early_stop = run.software.recompute_early_stop;
+  s.tensor_parallel_copies = run.software.tensor_parallel_copies;
+  s.elementwise_traffic = run.software.elementwise_traffic;
   return s;
 }
 

@@ -26,12 +26,24 @@ struct ShardShape {
   bool sequence_parallel = false;  // true only where tp > 1
   bool keep_gathered = false;      // keep the gathered inputs of products; true only with sequence_parallel
   int64_t element_bytes = 2;       // of weights and activations
-  int64_t gradient_bytes = 4;      // of accumulated gradients: fp32, or fp64 in fp64 runs
+  int64_t gradient_bytes = 4;      // of accumulated gradients: software.gradient_dtype
   int64_t statistic_bytes = 4;     // of softmax and loss statistics: fp32, or fp64
+  int64_t state_bytes = 4;         // of master weights and moments: the same
+  // What the training software does (config::SoftwareConfig).
+  bool gpt = false;
+  bool scores = false;   // attention's scores lie in memory
+  bool dropout = false;  // true only with gpt
+  config::CrossEntropy cross_entropy = config::CrossEntropy::fused;
+  bool recompute_early_stop = true;
+  bool tensor_parallel_copies = false;
+  double elementwise_traffic = 1;
 
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t kv_width() const { return 2 * kv_heads * head_dim; }
   int64_t tokens_all() const { return tokens * cp; }  // micro_batch x S: of all context-parallel ranks
+  int64_t activation_width() const { return gpt ? ffn : 2 * ffn; }  // input of GELU, or of SwiGLU
+  // Elements of attention's scores: every query head's [S / cp, S] of each sequence, the full square.
+  int64_t score_elements() const { return tokens * heads * sequence; }
   // Rows that rank `tp_rank` holds of the vocabulary itself; its others are padding.
   int64_t vocab_rows(int64_t tp_rank) const {
     return std::clamp<int64_t>(model_vocab - tp_rank * vocab, 0, vocab);
@@ -41,7 +53,7 @@ struct ShardShape {
 ShardShape shard_shape(const config::RunFile& run);
 
 int64_t element_bytes(config::Dtype dtype);
-// Gradients are accumulated and reduced in fp32 (fp64 in fp64 runs).
-int64_t gradient_bytes(config::Dtype dtype);
+// Gradients are accumulated and reduced in fp32 (fp64 in fp64 runs), or in the dtype of compute.
+int64_t gradient_bytes(config::Dtype dtype, config::GradientDtype kind = config::GradientDtype::fp32);
 
 }  // namespace lockstep::model

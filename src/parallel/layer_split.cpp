@@ -74,8 +74,10 @@ std::vector<model::ChunkContent> split_layers(const config::RunFile& run) {
       run.parallel.layer_split == config::LayerSplit::cost ? counts_by_cost(run) : even_counts(run);
   std::vector<model::ChunkContent> out;
   int64_t next = 0;
+  const bool one_rank = run.parallel.pp == 1 && run.model.tie_embeddings && counts.size() > 1;
   for (size_t c = 0; c < counts.size(); ++c) {
-    out.push_back({next, counts[c], c == 0, c + 1 == counts.size()});
+    const bool first = c == 0, last = c + 1 == counts.size();
+    out.push_back({next, counts[c], first, last, one_rank && (first || last)});
     next += counts[c];
   }
   return out;

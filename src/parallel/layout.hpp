@@ -73,6 +73,11 @@ class Layout {
   bool reduces_in_place() const {
     return (zero() == 0 || mesh_.size(Axis::dp_cp) == 1) && !accumulates_reductions();
   }
+  // Whether updated parameters are gathered from their shards, and whether at the end of the step or before
+  // the next one's forwards.
+  bool gathers_parameters() const { return zero() == 1 || zero() == 2; }
+  bool gathers_after_update() const { return gathers_parameters() && !run_.software.overlap_parameters; }
+  bool gathers_at_start() const { return gathers_parameters() && run_.software.overlap_parameters; }
   // Whether this chunk holds a tied embedding of which another stage has the other copy.
   bool has_tied_copy(int stage, int chunk) const;
 

@@ -80,19 +80,26 @@ void append_step_end(const Layout& layout, Program& program) {
   add(Kind::gradient_norm);
   each_chunk([&](int chunk) {
     add(Kind::optimizer_step, chunk);
-    if (layout.zero() == 1 || layout.zero() == 2) add(Kind::gather_parameters, chunk);
+    if (layout.gathers_after_update()) add(Kind::gather_parameters, chunk);
   });
 }
 
 Program training_program(const Layout& layout, int stage, std::vector<Action> passes) {
   if (layout.zero() == 3) passes = with_parameters_gathered(layout, passes);
   Program program{stage, {{Kind::load_batch}}};
+  for (int chunk = 0; layout.gathers_at_start() && chunk < layout.virtual_stages(); ++chunk) {
+    program.actions.push_back({Kind::unshard, chunk});
+  }
+  std::vector<Action> after_last_backward;
   for (const Action& action : passes) {
     program.actions.push_back(action);
     if (ends_backward(action.kind) && is_reduced_after(layout, action.micro_batch)) {
-      program.actions.push_back({Kind::reduce_gradients, action.chunk, action.micro_batch});
+      std::vector<Action>& to =
+          layout.run().software.overlap_gradients ? program.actions : after_last_backward;
+      to.push_back({Kind::reduce_gradients, action.chunk, action.micro_batch});
     }
   }
+  program.actions.insert(program.actions.end(), after_last_backward.begin(), after_last_backward.end());
   append_step_end(layout, program);
   return program;
 }

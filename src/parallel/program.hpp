@@ -5,8 +5,10 @@
 // Actions are queued in order. Everything runs one after another on the compute stream (tensor- and
 // context-parallel collectives too: they cannot be hidden), except what goes on beside it:
 // - Receives are posted where they stand and waited for by the pass that needs them; sends are buffered.
-// - unshard gathers a chunk's parameters; the chunk's next pass waits for it.
-// - reduce_gradients and gather_parameters. gather_gradients, sum_tied_gradients and gradient_norm wait for
+// - unshard gathers a chunk's parameters; the chunk's next pass waits for it. With zero = 1 or 2 and
+//   software.overlap_parameters the step begins with those of the last update, in place of gather_parameters.
+// - reduce_gradients and gather_parameters. Without software.overlap_gradients the reductions stand after the
+//   last backward. gather_gradients, sum_tied_gradients and gradient_norm wait for
 //   every reduction, the next step for every gather. Where a reduction ends its buffer's life
 //   (Layout::gradients_persist() is false), the next reduce_gradients waits for it before it starts: one is
 //   under way at most.
@@ -24,7 +26,7 @@ namespace lockstep::parallel {
 
 enum class ActionKind : uint8_t {
   load_batch,        // token ids of the whole step
-  unshard,           // gathers a chunk's parameters over dp_cp (zero = 3)
+  unshard,           // gathers a chunk's parameters over dp_cp (zero = 3, or overlap_parameters)
   reshard,           // frees them
   receive_forward,   // hidden state from the stage before
   forward,           //

@@ -31,7 +31,9 @@ class Walker {
     if (is_pass(a.kind)) {
       pass(a);
     } else if (a.kind == Kind::unshard) {
-      if (layout_.zero() != 3) fail(program_, a, "parameters are not sharded");
+      if (layout_.zero() != 3 && !layout_.gathers_at_start()) {
+        fail(program_, a, "parameters are not sharded");
+      }
       if (!resident_.insert(a.chunk).second) fail(program_, a, "the parameters are gathered already");
     } else if (a.kind == Kind::reshard) {
       if (resident_.erase(a.chunk) == 0) fail(program_, a, "the parameters are not gathered");
@@ -59,10 +61,11 @@ class Walker {
     if (backwarded_.size() != expected) throw RunError(stage + "not every micro-batch has its backward");
     if (!live_.empty()) throw RunError(stage + "activations are left over at the end");
     if (!hidden_.empty() || !gradients_.empty()) throw RunError(stage + "a received message was never used");
-    if (!resident_.empty()) throw RunError(stage + "gathered parameters are left over at the end");
+    if (layout_.zero() == 3 && !resident_.empty()) {
+      throw RunError(stage + "gathered parameters are left over at the end");
+    }
     // Their presence proves that of all before them.
-    const Kind last =
-        layout_.zero() == 1 || layout_.zero() == 2 ? Kind::gather_parameters : Kind::optimizer_step;
+    const Kind last = layout_.gathers_after_update() ? Kind::gather_parameters : Kind::optimizer_step;
     for (int chunk = 0; chunk < chunks(); ++chunk) {
       if (!done_.contains({last, chunk})) {
         throw RunError(stage + "chunk " + std::to_string(chunk) + " has no " + to_string(last));
@@ -134,7 +137,7 @@ class Walker {
   }
   // Actions that a step has once, for each chunk or altogether, each after what it uses.
   void once(const Action& a) {
-    const bool gathers = layout_.zero() == 1 || layout_.zero() == 2;
+    const bool gathers = layout_.gathers_after_update();
     if ((a.kind == Kind::gather_gradients && layout_.zero() == 0) ||
         (a.kind == Kind::sum_tied_gradients && layout_.has_tied_copy(program_.stage, a.chunk))) {
       need_reduced(a, a.chunk);

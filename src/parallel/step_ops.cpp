@@ -102,7 +102,7 @@ void StepOps::gradient_norm() {
 void StepOps::optimizer_step(int chunk) {
   const config::TrainConfig& train = layout_.run().train;
   const int64_t changed = 1 + config::optimizer_moments(train);
-  const int64_t each = s_.gradient_bytes + 2 * changed * s_.gradient_bytes + s_.element_bytes;
+  const int64_t each = s_.gradient_bytes + 2 * changed * s_.state_bytes + s_.element_bytes;
   memory(config::to_string(train.optimizer), layout_.state_elements(stage_, chunk) * each);
 }
 

@@ -94,8 +94,8 @@ ChunkTimes chunk_times(const Overlap& overlap, const ChunkCost& chunk, bool firs
   ChunkTimes times;
   times.count = count;
   times.forward = chunk.forward.seconds();
-  times.backward_input = chunk.backward_input.seconds();
-  times.backward_weight = chunk.backward_weight.seconds();
+  times.backward_input = std::min(chunk.backward_input.seconds(), chunk.backward_seconds());
+  times.backward_weight = chunk.backward_seconds() - times.backward_input;
   times.forward_held = held.forward;
   times.backward_held =
       held.backward + (chunk.reductions - 1) * chunk.reduce.seconds() / overlap.micro_batches;

@@ -45,7 +45,8 @@ class Walk {
       const int64_t state = layout.state_elements(stage, c);
       const bool shards_weights = layout.zero() == 3 && sharded_;
       now_.weights += (shards_weights ? state : layout.padded_chunk_elements(stage, c)) * element_bytes();
-      now_.optimizer += state * (1 + config::optimizer_moments(layout.run().train)) * gradient;
+      now_.optimizer +=
+          state * (1 + config::optimizer_moments(layout.run().train)) * layout.shape().state_bytes;
       if (!layout_.reduces_in_place()) now_.reduced += state * gradient;
       if (layout.gradients_persist()) allocate_gradients(c);
     }

@@ -16,10 +16,10 @@ struct StageMemory {
   // In the compute dtype, padded so that shards are equal: whole chunks; with zero = 3 this rank's shards.
   int64_t weights = 0;
   int64_t gathered = 0;  // zero = 3: the whole chunks that are there at the moment
-  // Unreduced, of whole chunks, in fp32 (fp64 in fp64 runs): through the step, or (zero = 2, 3, or several
+  // Unreduced, of whole chunks, in software.gradient_dtype: through the step, or (zero = 2, 3, or several
   // rounds of replicas) from a chunk's backward to the end of its reduction.
   int64_t gradients = 0;
-  int64_t optimizer = 0;  // master weights and moments of what this rank updates, in the gradients' dtype
+  int64_t optimizer = 0;  // master weights and moments of what this rank updates, fp32 (fp64)
   // Held between forwards and backwards (parallel::LiveActivations): of the layers and the embedding, and of
   // the head: logits, targets, the loss' statistics, its norm's and its product's input.
   int64_t activations = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "model/attention_ops.hpp"
+
 namespace lockstep::plan {
 
 namespace {
@@ -21,11 +23,15 @@ class Walk {
         full_(s.tokens * s.hidden * s.element_bytes),
         qkv_(s.tokens * s.qkv_width() * s.element_bytes),
         head_output_(s.tokens * s.heads * s.head_dim * s.element_bytes),
-        statistics_(s.tokens * s.heads * s.statistic_bytes),
+        statistics_(model::attention_kept_bytes(s)),
+        scores_(s.scores ? s.score_elements() * s.element_bytes : 0),
         own_keys_(s.tokens * s.kv_width() * s.element_bytes),
         all_keys_(s.tokens_all() * s.kv_width() * s.element_bytes),
         ffn_(s.tokens * s.ffn * s.element_bytes),
+        activation_input_(s.tokens * s.activation_width() * s.element_bytes),
+        mask_(model::dropout_mask_bytes(s)),
         logits_(s.tokens * s.vocab * s.element_bytes),
+        kept_logits_(s.tokens * s.vocab * model::logit_bytes(s)),
         ids_(s.tokens * int64_t{8}) {}
 
   PassMemory result() const { return {peak_, now_}; }
@@ -34,8 +40,13 @@ class Walk {
     add(ids_);
     add(full_);
     reduce();
+    if (!s_.gpt) return;
+    add_residual();  // with positions
+    if (s_.dropout) add_residual();
+    add(mask_);
   }
   void embedding_backward() {
+    drop(mask_);
     if (s_.sequence_parallel) {
       add(full_);
       drop(shard_);
@@ -45,29 +56,33 @@ class Walk {
   }
 
   void layer_forward(const Recompute& r) {
-    const Keeps keeps(r);
+    const Keeps keeps(r, s_.scores);
     attention_block(keeps, false);
     swiglu_block(keeps);
     add(full_);
     if (!keeps.swiglu) drop(ffn_);
     reduce();
     add_residual();
-    if (!keeps.rest) drop(shard_);  // the second norm's input
+    add(mask_);
+    if (!keeps.rest) drop(shard_ + 2 * mask_);  // the second norm's input, and masks
   }
 
   // Leaves the stash.
   void layer_backward_input(const Recompute& r) {
     const bool norm_again = r.norm && !r.full;
     if (r.full) {
-      const Keeps all({});
+      const Keeps all({}, s_.scores);
       attention_block(all, true);
       swiglu_block(all);
+      add(mask_);
+      if (!s_.recompute_early_stop) output_again();
     }
     gather();
+    dropout_backward();
     add(ffn_);
     if (r.swiglu && !r.full) add(ffn_);
-    add(2 * ffn_);
-    drop(2 * ffn_);
+    add(activation_input_);
+    drop(activation_input_);
     drop(ffn_);
     add(full_);
     reduce();
@@ -75,11 +90,12 @@ class Walk {
     if (s_.sequence_parallel) drop(shard_);  // the output's gradient; without, the stash has it
 
     gather();
+    dropout_backward();
     add(head_output_);
     if (!r.full) gather_keys();
     if (r.attention && !r.full) {
-      add(head_output_);
-      add(statistics_);
+      core_forward();
+      if (s_.scores) drop(head_output_);  // it was kept
     }
     attention_backward();
     add(full_);
@@ -94,8 +110,8 @@ class Walk {
     weight_gradient(s_.hidden * s_.ffn);
     drop(full_ + ffn_);
     product_input_again(norm_again);
-    weight_gradient(2 * s_.ffn * s_.hidden);
-    drop(2 * ffn_ + gathered_input());
+    weight_gradient(s_.activation_width() * s_.hidden);
+    drop(activation_input_ + gathered_input());
     weight_gradient(s_.hidden * s_.heads * s_.head_dim);
     drop(full_ + head_output_);
     product_input_again(norm_again);
@@ -106,12 +122,20 @@ class Walk {
   void head_forward() {
     add(ids_);  // targets
     product(true, logits_);
+    if (kept_logits_ != logits_) {  // an fp32 copy takes their place
+      add(kept_logits_);
+      drop(logits_);
+    }
     add(s_.tokens * s_.statistic_bytes);
     add(2 * s_.tokens * s_.statistic_bytes);
     drop(2 * s_.tokens * s_.statistic_bytes);
   }
   void head_backward_input() {
     drop(ids_ + s_.tokens * s_.statistic_bytes);
+    if (kept_logits_ != logits_) {
+      add(logits_);
+      drop(kept_logits_);
+    }
     add(full_);
     reduce();
     norm_backward(true);
@@ -168,28 +192,52 @@ class Walk {
   void attention_block(const Keeps& keeps, bool keep_keys) {
     product(keeps.norm, qkv_);
     gather_keys();
-    add(head_output_);
-    add(statistics_);
+    core_forward();
     if (!keeps.rest) drop(qkv_);
     if (!keep_keys && s_.cp > 1) drop(all_keys_);
     if (!keeps.attention) drop(statistics_);
     add(full_);
-    if (!keeps.attention) drop(head_output_);
+    if (!keeps.attention_output) drop(head_output_);
     reduce();
     add_residual();
+    add(mask_);
   }
   void swiglu_block(const Keeps& keeps) {
-    product(keeps.norm, 2 * ffn_);
+    product(keeps.norm, activation_input_);
     add(ffn_);
-    if (!keeps.rest) drop(2 * ffn_);
+    if (!keeps.rest) drop(activation_input_);
+  }
+  // Attention's output and what it keeps beside it. Scores in memory are gone once the softmax has them.
+  void core_forward() {
+    if (!s_.scores) add(head_output_);
+    add(scores_);
+    add(s_.scores ? scores_ : statistics_);
+    drop(scores_);
+    if (!s_.scores) return;
+    add(statistics_ - scores_);  // dropout's mask and output
+    add(head_output_);
+  }
+  void output_again() {
+    add(full_);
+    reduce();
+    add_residual();
+    drop(shard_);
+  }
+  void dropout_backward() {
+    if (!s_.dropout) return;
+    add_residual();  // the gradient of what was dropped out, for the gradient
+    drop(mask_);
   }
   void attention_backward() {
+    add(2 * scores_);  // the gradients of the weights and of the scores
+    drop(scores_);
     add(qkv_);
+    drop(scores_);
     if (s_.cp == 1) {
       drop(qkv_ + statistics_ + head_output_);
       return;
     }
-    const int64_t gradient = s_.tokens_all() * s_.kv_width() * s_.gradient_bytes;
+    const int64_t gradient = s_.tokens_all() * s_.kv_width() * s_.statistic_bytes;
     add(gradient);
     drop(qkv_ + all_keys_ + statistics_ + head_output_);
     add(gradient / s_.cp);
@@ -219,7 +267,8 @@ class Walk {
   const model::ShardShape& s_;
   bool half_precision_;
   int64_t shard_, full_;  // a hidden state: of this rank's tokens, of all
-  int64_t qkv_, head_output_, statistics_, own_keys_, all_keys_, ffn_, logits_, ids_;
+  int64_t qkv_, head_output_, statistics_, scores_, own_keys_, all_keys_, ffn_, activation_input_, mask_;
+  int64_t logits_, kept_logits_, ids_;
   int64_t now_ = 0, peak_ = 0;
 };
 
@@ -228,7 +277,7 @@ class ChunkWalk {
   ChunkWalk(const parallel::Layout& layout, int stage, int chunk)
       : content_(layout.chunk(stage, chunk)),
         recompute_(layout.layers().recompute),
-        walk_(layout.shape(), layout.shape().element_bytes < layout.shape().gradient_bytes) {}
+        walk_(layout.shape(), layout.shape().element_bytes < layout.shape().state_bytes) {}
 
   PassMemory of(Kind pass) {
     switch (pass) {
@@ -292,8 +341,12 @@ PassMemory pass_memory(const parallel::Layout& layout, int stage, Kind pass, int
 
 int64_t waiting_norm_bytes(const parallel::Layout& layout, int stage, int chunk) {
   const model::ChunkContent& content = layout.chunk(stage, chunk);
+  const model::ShardShape& s = layout.shape();
   const int64_t norms = 2 * content.layers + (content.head ? 1 : 0);
-  return norms * layout.shape().hidden * layout.shape().gradient_bytes;
+  int64_t elements = norms * s.hidden;
+  // Their biases, and those of all products.
+  if (s.gpt) elements += norms * s.hidden + content.layers * (s.qkv_width() + s.ffn + 2 * s.hidden);
+  return elements * s.gradient_bytes;
 }
 
 }  // namespace lockstep::plan

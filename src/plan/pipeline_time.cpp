@@ -199,6 +199,25 @@ double exposed_reduction(const StepShape& p, const StageTimes& stage) {
   return blocking + exposed;
 }
 
+// The same where no reduction begins before.
+double reduction_seconds(const StageTimes& stage) {
+  double seconds = 0;
+  for (const ChunkTimes& chunk : stage.chunks) seconds += chunk.count * (chunk.reduce + chunk.reduce_dp);
+  return seconds;
+}
+
+// Seconds for which the first stage's forwards wait for parameters that are gathered from the step's start
+// on: each chunk's, one after another, before its first forward.
+double exposed_gather(const StepShape& p) {
+  double exposed = 0, queue = 0, begins = 0;
+  for (int c = 0; c < p.chunks; ++c) {
+    queue += chunk_at(p.of_stage.front(), c).gather;
+    exposed = std::max(exposed, queue - begins);
+    begins += loop_seconds(p, forwards(p, c));
+  }
+  return exposed;
+}
+
 // Optimizer kernels one after another, each chunk's parameters gathered beside the next ones' kernels.
 double optimizer_seconds(const StageTimes& stage, bool gathers) {
   double kernels = 0, stream = 0;
@@ -226,15 +245,16 @@ StepEnds step_ends(const StepShape& p) {
   StepEnds ends;
   const StageTimes& first = p.of_stage.front();
   ends.load = first.load;
-  if (p.zero == 3) ends.first_gather = first.chunks.front().gather;
+  if (p.zero_3) ends.first_gather = first.chunks.front().gather;
+  if (p.gathers_at_start) ends.first_gather = exposed_gather(p);
   ends.norm_pp = first.norm_pp;
-  const bool gathers = p.zero == 1 || p.zero == 2;
   const bool halves = p.schedule == config::ScheduleKind::zero_bubble_h1;
   // A stage ends its last backward before the first one does, by the way the last gradient still goes.
   double way_to_first = 0;
   for (const StageTimes& stage : p.of_stage) {
     const ChunkTimes& chunk = stage.chunks.front();
-    ends.reduced = std::max(ends.reduced, exposed_reduction(p, stage) - way_to_first);
+    const double reduction = p.overlaps_gradients ? exposed_reduction(p, stage) : reduction_seconds(stage);
+    ends.reduced = std::max(ends.reduced, reduction - way_to_first);
     way_to_first += stage.count * ((halves ? chunk.backward_input : chunk.backward()) + p.message);
     double gathered = 0, tied = 0;
     for (const ChunkTimes& c : stage.chunks) {
@@ -244,7 +264,7 @@ StepEnds step_ends(const StepShape& p) {
     ends.gathered = std::max(ends.gathered, gathered);
     ends.tied = std::max(ends.tied, tied);
     ends.norm = std::max(ends.norm, stage.norm);
-    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, gathers));
+    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, p.gathers_after_update));
   }
   return ends;
 }

@@ -44,7 +44,10 @@ struct StepShape {
   config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
   int stages = 1, chunks = 1;  // pipeline positions; chunks that each holds
   int micro_batches = 1;
-  int zero = 1;
+  bool zero_3 = false;                   // each chunk's parameters are gathered before its passes
+  bool gathers_at_start = false;         // parameters are gathered beside the step's first forwards,
+  bool gathers_after_update = false;     // or after the optimizer
+  bool overlaps_gradients = true;        // reductions begin beside backwards
   double message = 0;                    // between neighbouring stages
   std::span<const StageTimes> of_stage;  // in order; their counts sum to `stages`
 };

@@ -64,9 +64,11 @@ class Pricer {
   };
   Sums sums(Kind kind, int chunk) const {
     Sums s;
-    const OpSums ops = sum_ops(parallel::action_ops(layout_, stage_, {kind, chunk}), prices_);
-    s.blocking.kernels = ops.kernels;
-    for (const auto& [transfer, times] : ops.collectives) {
+    const std::vector<model::Op> ops = parallel::action_ops(layout_, stage_, {kind, chunk});
+    const OpSums sum = sum_ops(ops, prices_);
+    s.blocking.kernels = sum.kernels;
+    s.blocking.host = prices_.host_seconds(kind, ops);
+    for (const auto& [transfer, times] : sum.collectives) {
       const double seconds = times * transfers_.seconds(transfer, stage_);
       if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) s.blocking.tp += seconds;
       if (transfer.axis == Axis::cp) s.blocking.cp += seconds;
@@ -92,6 +94,7 @@ ChunkCost chunk_cost(const parallel::Layout& layout, const Pricer& pricer, int s
   cost.forward = pricer.sums(Kind::forward, chunk).blocking;
   cost.backward_input = pricer.sums(Kind::backward_input, chunk).blocking;
   cost.backward_weight = pricer.sums(Kind::backward_weight, chunk).blocking;
+  cost.halves = layout.run().parallel.schedule == config::ScheduleKind::zero_bubble_h1;
   const Pricer::Sums reduce = pricer.sums(Kind::reduce_gradients, chunk);
   cost.reduce = reduce.blocking;
   cost.reduce_dp = reduce.dp;
@@ -111,7 +114,8 @@ StageCost stage_cost(const parallel::Layout& layout, const parallel::Program& pr
     cost.chunks.push_back(chunk_cost(layout, pricer, program.stage, c));
   }
   for (const parallel::Action& action : program.actions) {
-    if (action.kind == Kind::unshard) ++cost.chunks[static_cast<size_t>(action.chunk)].unshards;
+    if (action.kind != Kind::unshard || layout.zero() != 3) continue;
+    ++cost.chunks[static_cast<size_t>(action.chunk)].unshards;
   }
   cost.load = pricer.sums(Kind::load_batch, -1).blocking.kernels;
   const auto norm = pricer.sums(Kind::gradient_norm, -1);
@@ -129,16 +133,21 @@ BlockingCost& BlockingCost::operator+=(const BlockingCost& other) {
   kernels += other.kernels;
   tp += other.tp;
   cp += other.cp;
+  host += other.host;
   return *this;
 }
 BlockingCost operator+(BlockingCost a, const BlockingCost& b) { return a += b; }
 BlockingCost operator*(double times, const BlockingCost& cost) {
-  return {times * cost.kernels, times * cost.tp, times * cost.cp};
+  return {times * cost.kernels, times * cost.tp, times * cost.cp, times * cost.host};
 }
 
 BlockingCost StageCost::passes() const {
   BlockingCost sum;
-  for (const ChunkCost& chunk : chunks) sum += chunk.forward + chunk.backward();
+  for (const ChunkCost& chunk : chunks) {
+    sum += chunk.forward.waited() + (chunk.halves
+                                         ? chunk.backward_input.waited() + chunk.backward_weight.waited()
+                                         : chunk.backward().waited());
+  }
   return sum;
 }
 

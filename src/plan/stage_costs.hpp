@@ -2,6 +2,7 @@
 // the closed form is put together from.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,12 @@ struct BlockingCost {
   double kernels = 0;
   double tp = 0;
   double cp = 0;
+  double host = 0;  // that the host needs to queue them; they take no less
 
-  double seconds() const { return kernels + tp + cp; }
+  double device() const { return kernels + tp + cp; }
+  double seconds() const { return std::max(device(), host); }
+  // With what the device waits for its host among the kernels.
+  BlockingCost waited() const { return {host > device() ? host - tp - cp : kernels, tp, cp, 0}; }
   BlockingCost& operator+=(const BlockingCost& other);
 };
 BlockingCost operator+(BlockingCost a, const BlockingCost& b);
@@ -26,16 +31,21 @@ BlockingCost operator*(double times, const BlockingCost& cost);
 
 struct ChunkCost {
   BlockingCost forward, backward_input, backward_weight;  // one micro-batch's passes
-  BlockingCost reduce;                                    // of one reduction: what runs before the scatter,
-  double reduce_dp = 0;                                   // and the scatter, beside the computation
-  double gather_gradients = 0;                            // zero = 0
-  double sum_tied = 0;                                    // of a tied embedding, over first and last stage
-  double update = 0;                                      // the optimizer's kernel
-  double gather = 0;                                      // all-gather of the parameters
-  int reductions = 1;                                     // a step
-  double unshards = 0;                                    // a step, zero = 3; a mean where chunks differ
+  bool halves = false;          // backward is run in two, each of which waits for its host
+  BlockingCost reduce;          // of one reduction: what runs before the scatter,
+  double reduce_dp = 0;         // and the scatter, beside the computation
+  double gather_gradients = 0;  // zero = 0
+  double sum_tied = 0;          // of a tied embedding, over first and last stage
+  double update = 0;            // the optimizer's kernel
+  double gather = 0;            // all-gather of the parameters
+  int reductions = 1;           // a step
+  double unshards = 0;          // a step, zero = 3; a mean where chunks differ
 
   BlockingCost backward() const { return backward_input + backward_weight; }
+  double backward_seconds() const {
+    if (halves) return backward_input.seconds() + backward_weight.seconds();
+    return std::max(backward_input.device() + backward_weight.device(), backward().host);
+  }
 };
 
 struct StageCost {
@@ -45,7 +55,8 @@ struct StageCost {
   double norm_dp = 0, norm_tp = 0, norm_pp = 0;  // the norm's collectives
   double message = 0;                            // to the next stage, the slowest rank's
 
-  BlockingCost passes() const;  // of one micro-batch, through all chunks and back
+  // Of one micro-batch, through all chunks and back: BlockingCost::waited of each pass.
+  BlockingCost passes() const;
 };
 
 // How many times as long things take beside one another.

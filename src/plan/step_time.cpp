@@ -22,7 +22,10 @@ class Shape {
     shape_.stages = layout.stages();
     shape_.chunks = layout.virtual_stages();
     shape_.micro_batches = layout.micro_batches();
-    shape_.zero = layout.zero();
+    shape_.zero_3 = layout.zero() == 3;
+    shape_.gathers_at_start = layout.gathers_at_start();
+    shape_.gathers_after_update = layout.gathers_after_update();
+    shape_.overlaps_gradients = layout.run().software.overlap_gradients;
     shape_.message = overlap_.message;
     shape_.of_stage = stages_;
   }
@@ -78,11 +81,12 @@ Window window_of(const StepShape& shape) {
   return {seconds, seconds - pipeline_seconds(no_messages)};
 }
 
-// Kernels of one pass, by the model's chunks, as the schedule takes them.
-std::vector<double> kernels_of(const std::vector<StageCost>& stages, BlockingCost ChunkCost::*pass) {
+// Seconds of each chunk, by the model's chunks, as the schedule takes them.
+template <class Seconds>
+std::vector<double> by_model_chunk(const std::vector<StageCost>& stages, Seconds seconds) {
   std::vector<double> out;
   for (size_t chunk = 0; chunk < stages.front().chunks.size(); ++chunk) {
-    for (const StageCost& stage : stages) out.push_back((stage.chunks[chunk].*pass).kernels);
+    for (const StageCost& stage : stages) out.push_back(seconds(stage.chunks[chunk]));
   }
   return out;
 }
@@ -90,12 +94,22 @@ std::vector<double> kernels_of(const std::vector<StageCost>& stages, BlockingCos
 // Idle share of the pipeline phase by the schedule alone, mean over stages: the schedule itself with the
 // kernels' times and free communication, as the simulator has it.
 double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
+  const auto kernels_of = [](const BlockingCost& pass) { return std::max(pass.kernels, pass.host); };
+  const auto forward = [&](const ChunkCost& c) { return kernels_of(c.forward); };
+  // A backward in one stands for its first half.
+  const auto first_half = [&](const ChunkCost& c) {
+    return kernels_of(c.halves ? c.backward_input : c.backward());
+  };
+  const auto second_half = [&](const ChunkCost& c) { return c.halves ? kernels_of(c.backward_weight) : 0; };
   double kernels = 0;
-  for (const StageCost& stage : stages) kernels += layout.micro_batches() * stage.passes().kernels;
-  const double window =
-      parallel::pipeline_window(layout.schedule(), {kernels_of(stages, &ChunkCost::forward),
-                                                    kernels_of(stages, &ChunkCost::backward_input),
-                                                    kernels_of(stages, &ChunkCost::backward_weight)});
+  for (const StageCost& stage : stages) {
+    double of_stage = 0;
+    for (const ChunkCost& c : stage.chunks) of_stage += forward(c) + (first_half(c) + second_half(c));
+    kernels += layout.micro_batches() * of_stage;
+  }
+  const double window = parallel::pipeline_window(
+      layout.schedule(), {by_model_chunk(stages, forward), by_model_chunk(stages, first_half),
+                          by_model_chunk(stages, second_half)});
   return std::max(0.0, 1 - kernels / (layout.stages() * window));
 }
 

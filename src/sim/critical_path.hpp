@@ -19,10 +19,10 @@ namespace lockstep::sim {
 
 struct QueuedCollective;
 
-enum class PathKind : uint8_t { data, gemm, attention, memory, optimizer, tp, cp, pp, dp, pause };
-inline constexpr size_t path_kinds = 10;
+enum class PathKind : uint8_t { data, gemm, attention, memory, optimizer, tp, cp, pp, dp, pause, host };
+inline constexpr size_t path_kinds = 11;
 inline constexpr std::array<std::string_view, path_kinds> path_kind_names = {
-    "data", "gemm", "attention", "memory", "optimizer", "tp", "cp", "pp", "dp", "pause"};
+    "data", "gemm", "attention", "memory", "optimizer", "tp", "cp", "pp", "dp", "pause", "host"};
 
 // Of collectives and messages, packets that they lose included.
 PathKind transfer_kind(model::Axis axis);

@@ -85,25 +85,29 @@ PricedProgram::PricedProgram(const parallel::Layout& layout, const parallel::Pro
   actions_.reserve(program.actions.size());
   for (const parallel::Action& action : program.actions) {
     check_action(layout, program.stage, action);
-    auto& list = lists_[{action.kind, action.chunk, action.peer}];
+    const ListKey key{action.kind, action.chunk, action.peer};
+    auto& list = lists_[key];
     if (list == nullptr) {
       list = std::make_shared<std::vector<PricedOp>>();
-      for (const model::Op& op : parallel::action_ops(layout, program.stage, action)) {
+      const std::vector<model::Op> ops = parallel::action_ops(layout, program.stage, action);
+      const bool host_is_free = std::find(free.begin(), free.end(), PathKind::host) != free.end();
+      host_seconds_[key] = host_is_free ? 0 : prices.host_seconds(action.kind, ops);
+      for (const model::Op& op : ops) {
         PricedOp priced = price(layout, program.stage, action, op, prices, transfers);
         if (std::find(free.begin(), free.end(), priced.kind) != free.end()) make_free(priced);
         list->push_back(std::move(priced));
       }
     }
-    actions_.push_back({action, list.get(), op_count_, {}});
+    actions_.push_back({action, list.get(), op_count_, host_seconds_[key], {}});
     op_count_ += static_cast<uint32_t>(list->size());
   }
   if (contention) add_crowding(actions_, one_reduction_at_a_time_, transfers);
 }
 
-std::vector<PricedOp> PricedProgram::ops_alone(const std::vector<PricedOp>& ops, Free free) {
+std::vector<PricedOp> PricedProgram::ops_alone(const PricedAction& action, Free free) {
   std::vector<PricedOp> out;
   PricedOp pass;
-  for (const PricedOp& op : ops) {
+  for (const PricedOp& op : *action.ops) {
     if (op.way == Way::kernel) pass.seconds += op.seconds;
     const bool blocks = op.way == Way::tp || op.way == Way::cp;
     if (blocks && free == Free::messages) pass.seconds += op.transfer->seconds.highest();
@@ -113,6 +117,7 @@ std::vector<PricedOp> PricedProgram::ops_alone(const std::vector<PricedOp>& ops,
       out.back().transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0});
     }
   }
+  pass.seconds = std::max(pass.seconds, action.host_seconds);
   if (pass.seconds > 0) out.push_back(pass);
   return out;
 }
@@ -125,8 +130,8 @@ PricedProgram PricedProgram::schedule_alone(Free free) const {
     const parallel::Action& a = priced.action;
     if (!parallel::is_pass(a.kind) && !parallel::is_send(a.kind) && !parallel::is_receive(a.kind)) continue;
     auto& list = out.lists_[{a.kind, a.chunk, a.peer}];
-    if (list == nullptr) list = std::make_shared<std::vector<PricedOp>>(ops_alone(*priced.ops, free));
-    out.actions_.push_back({a, list.get(), out.op_count_, {}});
+    if (list == nullptr) list = std::make_shared<std::vector<PricedOp>>(ops_alone(priced, free));
+    out.actions_.push_back({a, list.get(), out.op_count_, 0, {}});
     out.op_count_ += static_cast<uint32_t>(list->size());
   }
   return out;

@@ -29,7 +29,8 @@ struct PricedOp {
 struct PricedAction {
   parallel::Action action;
   const std::vector<PricedOp>* ops = nullptr;
-  uint32_t first_op = 0;  // index of its first op in the rank's program
+  uint32_t first_op = 0;    // index of its first op in the rank's program
+  double host_seconds = 0;  // of a pass: it takes no less
   // By op, what slows a collective over dp_cp down (null: nothing does); empty: of no op anything.
   std::vector<std::shared_ptr<const Crowding>> crowding;
 };
@@ -56,7 +57,7 @@ class PricedProgram {
 
  private:
   PricedProgram() = default;
-  static std::vector<PricedOp> ops_alone(const std::vector<PricedOp>& ops, Free free);
+  static std::vector<PricedOp> ops_alone(const PricedAction& action, Free free);
 
   int stage_ = 0;
   bool one_reduction_at_a_time_ = false;
@@ -65,6 +66,7 @@ class PricedProgram {
   // Ops do not depend on the micro-batch.
   using ListKey = std::tuple<parallel::ActionKind, int, int>;  // kind, chunk, peer
   std::map<ListKey, std::shared_ptr<std::vector<PricedOp>>> lists_;
+  std::map<ListKey, double> host_seconds_;
 };
 
 // Its collectives are queued beside the computation; every other one is waited for where it stands.

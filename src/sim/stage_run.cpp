@@ -117,6 +117,7 @@ bool StageRun::begin_action(const PricedAction& action) {
   pause(action);
   note_phase_start(action);
   first_lane_start_ = times_.clock.front();
+  if (action.host_seconds > 0) pass_start_ = times_.clock;
   return true;
 }
 
@@ -164,6 +165,16 @@ void StageRun::pause(const PricedAction& before) {
     times_.pause[lane] += seconds;
     trace_pause(lane, start, before);
     if (path_ != nullptr) path_->work(program_.stage(), lane, PathKind::pause, seconds);
+  }
+}
+
+void StageRun::wait_for_host(const PricedAction& pass) {
+  if (pass.host_seconds <= 0) return;
+  for (size_t lane = 0; lane < pass_start_.size(); ++lane) {
+    const double queued = pass_start_[lane] + pass.host_seconds;
+    if (queued <= times_.clock[lane]) continue;
+    if (path_ != nullptr) path_->work(program_.stage(), lane, PathKind::host, queued - times_.clock[lane]);
+    times_.clock[lane] = queued;
   }
 }
 
@@ -246,6 +257,7 @@ void StageRun::note_phase_start(const PricedAction& action) {
 
 void StageRun::end_action(const PricedAction& action) {
   const Kind kind = action.action.kind;
+  wait_for_host(action);
   note_queued(action);
   if (parallel::is_pass(kind)) pass_seconds_ += times_.clock.front() - first_lane_start_;
   const int phase = phase_of(kind);

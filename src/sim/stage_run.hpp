@@ -3,7 +3,8 @@
 // stream, for all collectives over dp_cp.
 //
 // - A pass whose receive was posted waits until the message has arrived; a receive itself takes no time. Then
-//   it waits for the latest unshard of its chunk.
+//   it waits for the latest unshard of its chunk. It ends no earlier than its host has queued all of its ops,
+//   which takes as long on every rank (cost::OpPrices::host_seconds).
 // - A send starts when its tensor is computed and the rank's send stream is free.
 // - An unshard, gradient reduction or parameter gather is queued and goes on beside the computation; it
 //   starts when all ranks of its group have queued it and their data-parallel streams are free. Where a
@@ -129,6 +130,7 @@ class StageRun {
   void note_queued(const PricedAction& action);
   void note_phase_start(const PricedAction& action);
   void pause(const PricedAction& before);
+  void wait_for_host(const PricedAction& pass);
   void trace_pause(size_t lane, double start, const PricedAction& before);
 
   // What the critical path gets to know; does nothing without one.
@@ -171,6 +173,7 @@ class StageRun {
   std::vector<double> rows_until_;               // when what slows kernels ends, by row
   std::array<size_t, phase_kinds> phase_end_{};  // the last action of each phase
   double first_lane_start_ = 0;
+  std::vector<double> pass_start_;  // by lane, of a pass that may wait for its host
   double pass_seconds_ = 0;
   std::map<std::tuple<bool, int, int>, const PricedAction*> posted_;  // receives: forward, chunk, micro-batch
 };

@@ -101,8 +101,9 @@ TEST(DevicePresets, SmallKernelsReachLess) {
     EXPECT_LT(share(1024), 0.4) << sheet.name;
     EXPECT_LT(share(1024), share(4096)) << sheet.name;
     EXPECT_LT(share(4096), share(16384)) << sheet.name;
-    EXPECT_GT(share(16384), 0.55) << sheet.name;
-    EXPECT_LT(share(16384), 0.9) << sheet.name;
+    // What whole published steps reach, not a kernel alone.
+    EXPECT_GT(share(16384), 0.4) << sheet.name;
+    EXPECT_LT(share(16384), 0.8) << sheet.name;
   }
 }
 

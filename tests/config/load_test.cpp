@@ -260,6 +260,33 @@ TEST(Training, RefusesReplicasInsideContext) {
   EXPECT_THROW(check_for_training(examine_tiny({"parallel.rank_order=dp-tp-cp-pp"}).run), UsageError);
 }
 
+TEST(Training, RefusesSoftwareThatItIsNot) {
+  for (const char* flag : {"software.attention=scores", "software.dropout=true",
+                           "software.cross_entropy=unfused", "software.gradient_dtype=compute",
+                           "software.overlap_gradients=false", "software.overlap_parameters=true",
+                           "software.recompute_early_stop=false", "software.tensor_parallel_copies=true",
+                           "software.tensor_parallel_overlap=0.5", "software.elementwise_traffic=2.5"}) {
+    const RunFile run = examine_tiny({flag}).run;
+    try {
+      check_for_training(run);
+      ADD_FAILURE() << flag;
+    } catch (const UsageError& error) {
+      const std::string key = std::string(flag).substr(0, std::string(flag).find('='));
+      EXPECT_EQ(std::string(error.what()).rfind(std::string("--set ") + flag + ": " + key, 0), 0u)
+          << error.what();
+    }
+  }
+  EXPECT_THROW(check_for_training(examine_tiny({"model.architecture=gpt"}).run), UsageError);
+  EXPECT_THROW(
+      check_for_training(examine_tiny({"model.tie_embeddings=true", "parallel.schedule=interleaved",
+                                       "parallel.pp=1", "parallel.dp=4", "parallel.virtual_stages=2"})
+                             .run),
+      UsageError);
+  // What only predicts is no work of the trainer's.
+  EXPECT_NO_THROW(check_for_training(examine_tiny({"software.host_seconds_per_launch=1e-6"}).run));
+  EXPECT_NO_THROW(check_for_training(examine_tiny({"software.preset=lockstep"}).run));
+}
+
 TEST(Training, RefusesMoreWorkersThanOneMachineTakes) {
   const auto run = [](int workers) {
     const std::string n = std::to_string(workers);

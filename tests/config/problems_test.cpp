@@ -93,10 +93,20 @@ TEST(Problems, OneRuleEach) {
       {{"parallel.virtual_stages=2"},
        "--set parallel.virtual_stages=2: parallel.virtual_stages = 2: more than one chunk a rank needs "
        "parallel.schedule = \"interleaved\"; nearest value that works: 1"},
-      {{"parallel.schedule=interleaved", "parallel.pp=1", "parallel.virtual_stages=2",
-        "model.tie_embeddings=true"},
-       "--set parallel.virtual_stages=2: parallel.virtual_stages = 2: must be 1 with tied embeddings on one "
-       "pipeline rank: embedding and output matrix are one tensor there; nearest value that works: 1"},
+      {{"software.overlap_gradients=false", "parallel.zero=2"},
+       "--set software.overlap_gradients=false: software.overlap_gradients = false: reductions after the "
+       "last "
+       "backward need every chunk's gradients until then: parallel.zero = 0 or 1, and no more replicas than "
+       "dp; "
+       "nearest value that works: true"},
+      {{"model.architecture=gpt", "model.positions=64"},
+       "--set model.positions=64: model.positions = 64: must be at least train.sequence = 128; nearest value "
+       "that works: 128"},
+      {{"model.architecture=gpt", "parallel.recompute=[\"swiglu\"]"},
+       "--set parallel.recompute=[\"swiglu\"]: parallel.recompute = [\"swiglu\"]: a gpt model has no "
+       "\"swiglu\" "
+       "but "
+       "\"gelu\""},
       {{"parallel.layer_split=cost", "parallel.last_stage_less_layers=2"},
        "--set parallel.last_stage_less_layers=2: parallel.last_stage_less_layers = 2: parallel.layer_split = "
        "\"cost\" finds the layers of every chunk itself; nearest value that works: 0"},
@@ -238,7 +248,8 @@ TEST(Problems, OneRuleEach) {
       {{"parallel.recompute=[\"norms\", \"swiglu\"]"},
        "--set parallel.recompute=[\"norms\", \"swiglu\"]: parallel.recompute = [\"norms\", \"swiglu\"]: must "
        "be "
-       "\"none\", \"full\" or a list of \"norm\", \"swiglu\", \"attention\", each once; nearest value that "
+       "\"none\", \"full\" or a list of \"norm\", \"swiglu\", \"gelu\", \"attention\", each once; nearest "
+       "value that "
        "works: "
        "[\"norm\", \"swiglu\"]"},
       {{"name=../x"},
@@ -263,6 +274,9 @@ TEST(Problems, TheWholeParallelismIsTaken) {
       {"parallel.schedule=interleaved", "parallel.virtual_stages=2", "train.global_batch=24"},
       {"parallel.layer_split=cost", "model.layers=7"},
       {"model.tie_embeddings=true"},
+      {"model.tie_embeddings=true", "parallel.schedule=interleaved", "parallel.pp=1", "parallel.dp=4",
+       "parallel.virtual_stages=2"},
+      {"model.architecture=gpt", "software.preset=megatron-2021", "parallel.recompute=[\"gelu\"]"},
       {"parallel.zero=0"},
       {"parallel.zero=2", "parallel.gradient_scatter=micro_batch"},
       {"parallel.zero=3", "parallel.reshard_after_forward=false"},
@@ -280,9 +294,9 @@ TEST(Problems, TheWholeParallelismIsTaken) {
 }
 
 TEST(Problems, WhatIsKnownButNotBuiltIsSaidToBe) {
-  for (const char* flag : {"model.architecture=gpt", "model.hf=config.json", "data.tokenizer=bpe.json",
-                           "data.shards=shards/", "checkpoint.interval=10", "checkpoint.interval=auto",
-                           "resilience.x=1", "campaign.x=1", "power.x=1", "diloco.x=1", "wan.x=1"}) {
+  for (const char* flag :
+       {"model.hf=config.json", "data.tokenizer=bpe.json", "data.shards=shards/", "checkpoint.interval=10",
+        "checkpoint.interval=auto", "resilience.x=1", "campaign.x=1", "power.x=1", "diloco.x=1", "wan.x=1"}) {
     const std::string text = to_string(examine_tiny({flag}).problems);
     EXPECT_NE(text.find("not built yet"), std::string::npos) << flag << "\n" << text;
     EXPECT_EQ(text.rfind(std::string("--set ") + flag, 0), 0u) << flag << "\n" << text;

@@ -33,6 +33,8 @@ TEST(Schema, HasEveryKeyOfTheInterface) {
                            "cluster.collective_algorithm",
                            "cluster.rack_uplinks",
                            "data.prefetch",
+                           "software.preset",
+                           "software.attention",
                            "simulate.slow",
                            "simulate.slow_links",
                            "cluster.gpus",
@@ -147,8 +149,11 @@ TEST(Schema, TheDocumentationShowsTheKeysAsTheyAre) {
 }
 
 TEST(Presets, EachGivesEveryFigureOfItsTable) {
-  for (const PresetKind kind : {PresetKind::model, PresetKind::cluster, PresetKind::device}) {
-    const std::string table = kind == PresetKind::model ? "model" : "cluster";
+  for (const PresetKind kind :
+       {PresetKind::model, PresetKind::cluster, PresetKind::device, PresetKind::software}) {
+    const std::string table = kind == PresetKind::model      ? "model"
+                              : kind == PresetKind::software ? "software"
+                                                             : "cluster";
     EXPECT_FALSE(preset_names(kind).empty());
     for (const std::string& name : preset_names(kind)) {
       std::set<std::string> given;
@@ -172,6 +177,33 @@ TEST(Presets, EachGivesEveryFigureOfItsTable) {
     }
   }
   EXPECT_TRUE(preset_entries(PresetKind::model, "h100-24k").empty());
+}
+
+// Every choice that a software preset leaves open is Lockstep's own, and its preset says all of them.
+TEST(Presets, LockstepsOwnSoftwareIsTheDefault) {
+  SoftwareConfig named = examine_tiny({"software.preset=lockstep"}).run.software;
+  EXPECT_EQ(named.preset, "lockstep");
+  named.preset.clear();
+  EXPECT_EQ(named, SoftwareConfig{});
+  std::set<std::string> given;
+  for (const Entry& entry : preset_entries(PresetKind::software, "lockstep")) given.insert(entry.key);
+  for (const Key& key : schema()) {
+    if (key.table != "software" || key.name == "preset" || key.name == "file") continue;
+    EXPECT_EQ(given.count(key.name), 1u) << key.name;
+  }
+}
+
+TEST(Presets, ASoftwareHasAtMostFiveFittedNumbers) {
+  for (const std::string& name : preset_names(PresetKind::software)) {
+    int numbers = 0;
+    const std::string preset = "software.preset=" + name;
+    const SoftwareConfig s = examine_tiny({preset}).run.software;
+    for (const double number : {s.tensor_parallel_overlap, s.dp_network_efficiency, s.host_seconds_per_launch,
+                                s.host_seconds_per_micro_batch, s.host_skew}) {
+      numbers += number > 0 ? 1 : 0;
+    }
+    EXPECT_LE(numbers + (s.elementwise_traffic != 1 ? 1 : 0), 5) << name;
+  }
 }
 
 }  // namespace

@@ -147,5 +147,41 @@ TEST_F(Sources, AClusterFileThatAFlagReplacesIsNoted) {
       << said[0];
 }
 
+SoftwareConfig software(const std::string& keys, const std::vector<std::string>& flags = {}) {
+  const Examined examined = examine_run_text(run_text + "preset = \"local\"\n" + keys, "t.toml", flags);
+  EXPECT_EQ(to_string(examined.problems), "");
+  return examined.run.software;
+}
+
+TEST_F(Sources, SoftwareComesFromPresetFileKeysAndFlags) {
+  EXPECT_EQ(software(""), SoftwareConfig{});
+  const std::string preset = "[software]\npreset = \"megatron-2021\"\n";
+  EXPECT_EQ(software(preset).attention, AttentionKernel::scores);
+  EXPECT_FALSE(software(preset).overlap_gradients);
+  EXPECT_EQ(software(preset + "attention = \"flash\"\n").attention, AttentionKernel::flash);
+  EXPECT_TRUE(software(preset + "attention = \"flash\"\n").dropout) << "the preset's";
+  EXPECT_EQ(software(preset, {"software.preset=llama3"}).attention, AttentionKernel::flash);
+
+  const std::string file = cluster_file("[software]\nhost_seconds_per_launch = 1e-5\ndropout = false\n");
+  const SoftwareConfig beside = software(preset + "file = \"" + file + "\"\n");
+  EXPECT_EQ(beside.host_seconds_per_launch, 1e-5);
+  EXPECT_FALSE(beside.dropout) << "a file wins over a preset beside it";
+  EXPECT_EQ(beside.attention, AttentionKernel::scores);
+  EXPECT_EQ(beside.file, "") << "its keys have been taken";
+  EXPECT_EQ(software("[software]\ndropout = true\n", {"software.file=" + file}).dropout, false);
+}
+
+TEST_F(Sources, ASoftwareFileHoldsSoftwareAlone) {
+  const auto problems = [&](const std::string& text) {
+    return to_string(examine_tiny({"software.file=" + cluster_file(text)}).problems);
+  };
+  EXPECT_NE(problems("[cluster]\ngpus = 3\n").find("a software file is a [software] table"),
+            std::string::npos);
+  EXPECT_NE(problems("[software]\ndropuot = true\n").find("did you mean software.dropout"),
+            std::string::npos);
+  EXPECT_NE(problems("[software]\ndropout = true\n[model]\nlayers = 3\n").find("nothing else"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::config

@@ -174,5 +174,37 @@ TEST(OpPrices, NoProductBeatsItsFlopsAtTheEfficiency) {
   }
 }
 
+// 3 launches and one of 2: 5 x 10 us, half as much again where tp fills more than half a node; of 8 ms a
+// micro-batch half is in forwards, over 2 x 2 chunks.
+TEST(OpPrices, APassTakesItsHostItsLaunches) {
+  config::RunFile run = round_numbers();
+  run.parallel.pp = run.parallel.virtual_stages = 2;
+  run.software.host_seconds_per_launch = 10e-6;
+  run.software.host_seconds_per_micro_batch = 8e-3;
+  run.software.host_skew = 0.5;
+  std::vector<model::Op> ops(4);
+  ops.back().launches = 2;
+  using Kind = parallel::ActionKind;
+  run.parallel.tp = 4;
+  EXPECT_NEAR(OpPrices(run).host_seconds(Kind::forward, ops), 50e-6 + 1e-3, 1e-15);
+  EXPECT_NEAR(OpPrices(run).host_seconds(Kind::backward, ops), 50e-6 + 1e-3, 1e-15);
+  EXPECT_NEAR(OpPrices(run).host_seconds(Kind::backward_weight, ops), 50e-6 + 0.5e-3, 1e-15);
+  EXPECT_EQ(OpPrices(run).host_seconds(Kind::optimizer_step, ops), 0);
+  run.parallel.tp = 8;
+  EXPECT_NEAR(OpPrices(run).host_seconds(Kind::forward, ops), 75e-6 + 1e-3, 1e-15);
+}
+
+// A batch of products is priced as one product of all their tiles, a wave at a time.
+TEST(OpPrices, BatchedProductsFillWavesTogether) {
+  config::RunFile run = round_numbers();
+  run.cluster.multiprocessors = 100;
+  model::Op op{"batch", model::OpKind::gemm, model::Axis::none, model::Stream::compute, 1, 0, 256, 128, 64};
+  const double wave = 2.0 * 100 * 256 * 128 * (64 + 64) / (1000e12 * 0.5);
+  for (const int64_t waves : {1, 2, 10}) {
+    op.batch = 100 * waves;
+    EXPECT_NEAR(OpPrices(run).kernel_seconds(op), static_cast<double>(waves) * wave + 1e-6, 1e-15);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::cost

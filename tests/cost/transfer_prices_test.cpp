@@ -121,5 +121,34 @@ TEST(TransferPrices, TreeForSmallMessagesOfManyRanksRingForLargeOnes) {
   EXPECT_NEAR(s, 14 * 5e-6, 1e-8);
 }
 
+// Software that hides a share of tensor-parallel collectives, or gets less of the network for gradients.
+TEST(TransferPrices, OfSoftware) {
+  config::RunFile run = tests::sample_run(2, 2, 4, 1, 1);
+  run.cluster.gpus_per_node = run.cluster.gpus_per_rack = 2;
+  run.cluster.gpus_per_pod = 16;
+  run.cluster.nvlink_bandwidth = 100e9;
+  run.cluster.nic_bandwidth = 10e9;
+  run.cluster.network_efficiency = 0.8;
+  run.cluster.low_latency_protocols = false;
+  const Transfer tp{model::OpKind::all_gather, model::Axis::tp, 1 << 20},
+      dp{model::OpKind::reduce_scatter, model::Axis::dp_cp, 1 << 20},
+      ends{model::OpKind::all_reduce, model::Axis::pp_ends, 1 << 20},
+      message{model::OpKind::send, model::Axis::pp, 1 << 20, 1};
+  const auto seconds = [&](const Transfer& transfer) {
+    const parallel::Mesh mesh(run);
+    return TransferPrices(run, mesh).seconds(transfer)[0];
+  };
+  const auto ratios = [&](double tensor, double gradients, auto change) {
+    const double before[] = {seconds(tp), seconds(dp), seconds(ends), seconds(message)};
+    change();
+    EXPECT_NEAR(seconds(tp) / before[0], tensor, 1e-12);
+    EXPECT_NEAR(seconds(dp) / before[1], gradients, 1e-12);
+    EXPECT_NEAR(seconds(ends) / before[2], gradients, 1e-12);
+    EXPECT_NEAR(seconds(message) / before[3], 1, 1e-12);
+  };
+  ratios(0.75, 1, [&] { run.software.tensor_parallel_overlap = 0.25; });
+  ratios(1, 4, [&] { run.software.dp_network_efficiency = 0.2; });
+}
+
 }  // namespace
 }  // namespace lockstep::cost

@@ -283,5 +283,39 @@ TEST(Program, EvaluationRunsForwardOnly) {
   }
 }
 
+// Software that does not overlap reductions has them after the rank's last backward; one that overlaps the
+// gathers of parameters begins with them.
+TEST(Program, OverlapIsTheSoftwares) {
+  for (const int zero : {0, 1}) {
+    config::RunFile run = tests::sample_run(2, 2, 2, 2, 4);
+    run.parallel.zero = zero;
+    const auto count_before = [](const Program& program, ActionKind what, auto border) {
+      const auto at = std::find_if(program.actions.begin(), program.actions.end(), border);
+      return std::count_if(program.actions.begin(), at, [&](const Action& a) { return a.kind == what; });
+    };
+    const auto ends = [](const Action& a) { return a.kind == ActionKind::gradient_norm; };
+    for (const bool overlap : {true, false}) {
+      run.software.overlap_gradients = overlap;
+      run.software.overlap_parameters = !overlap;
+      const Layout layout(run);
+      const std::vector<Program> programs = build_step_programs(layout);
+      EXPECT_NO_THROW(check_step_programs(layout, programs));
+      for (const Program& program : programs) {
+        int backwards = 0;
+        const auto last_backward = [&](const Action& a) {
+          return a.kind == ActionKind::backward && ++backwards == 8;
+        };
+        EXPECT_EQ(count_before(program, ActionKind::reduce_gradients, ends), 2);
+        EXPECT_EQ(count_before(program, ActionKind::reduce_gradients, last_backward), overlap ? 1 : 0);
+        const bool at_start = zero == 1 && !overlap, at_end = zero == 1 && overlap;
+        const auto pass = [](const Action& a) { return is_pass(a.kind) || is_receive(a.kind); };
+        EXPECT_EQ(count_before(program, ActionKind::unshard, pass), at_start ? 2 : 0);
+        const auto never = [](const Action&) { return false; };
+        EXPECT_EQ(count_before(program, ActionKind::gather_parameters, never), at_end ? 2 : 0);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::parallel

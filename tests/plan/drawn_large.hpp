@@ -24,6 +24,22 @@ class DrawnLarge {
     }
   }
 
+  void change_software(config::RunFile& run) {
+    config::SoftwareConfig& s = run.software;
+    s.host_seconds_per_launch = static_cast<double>(one_of({0, 10, 50})) * 1e-6;
+    s.host_seconds_per_micro_batch = static_cast<double>(one_of({0, 10})) * 1e-3;
+    const bool whole = run.parallel.zero <= 1 && run.parallel.replicas <= run.parallel.dp;
+    s.overlap_gradients = !whole || one_of({0, 1}) == 1;
+    s.overlap_parameters = one_of({0, 1}) == 1;
+    s.tensor_parallel_overlap = one_of({0, 1}) == 1 ? 0.5 : 0;
+    s.dp_network_efficiency = one_of({0, 1}) == 1 ? 0.3 : 0;
+    if (one_of({0, 1}) == 0) return;
+    run.model.architecture = config::Architecture::gpt;
+    run.model.positions = run.train.sequence;
+    s.attention = config::AttentionKernel::scores;
+    s.dropout = true;
+  }
+
  private:
   int64_t one_of(std::initializer_list<int64_t> v) { return v.begin()[engine_() % v.size()]; }
 

@@ -120,6 +120,18 @@ TEST(Memory, RecomputationSavesWhatItSays) {
   EXPECT_GT(full.workspace, memory(tests::sample_run(1, 2, 1, 1, 4)).stages[0].workspace);
 }
 
+// Another architecture, or what other software does with memory.
+void make_other(config::RunFile& run, int i) {
+  config::SoftwareConfig& s = run.software;
+  if (i % 2 == 0) s.attention = config::AttentionKernel::scores;
+  if (i % 4 < 2) s.cross_entropy = config::CrossEntropy::unfused;
+  s.recompute_early_stop = i % 8 < 4;
+  if (i % 3 == 0) return;
+  run.model.architecture = config::Architecture::gpt;
+  run.model.positions = run.train.sequence;
+  s.dropout = i % 3 == 1;
+}
+
 // Before and after a pass the walk through its tensors agrees with what the model says is held.
 TEST(PassMemory, ChangesAreTheActivationsAndStashes) {
   std::mt19937 random(11);
@@ -130,6 +142,7 @@ TEST(PassMemory, ChangesAreTheActivationsAndStashes) {
     run.parallel.recompute_every = 1 + i % 2;
     if (i % 3 == 0 && i % 5 != 1) run.parallel.gathered_input = config::GatheredInput::keep;
     run.train.sequence = 48 * run.parallel.tp;
+    if (i >= 150) make_other(run, i);
     SCOPED_TRACE(tests::describe(run) + " " + choices[i % 5]);
     const parallel::Layout layout(run);
     const model::ShardShape& s = layout.shape();

@@ -236,6 +236,31 @@ TEST(AgainstReference, ABatchThatIsReadLongerThanAStep) {
   }
 }
 
+// Other training software: hosts that hold passes up, reductions after the last backward, parameters gathered
+// at the start, hidden collectives, gradients that get less of the network; gpt models too.
+TEST(AgainstReference, DrawnLayoutsOfOtherSoftware) {
+  Drawn drawn(6);
+  int held_up = 0;
+  for (int i = 0; i < 40 / fewer; ++i) {
+    config::RunFile run = drawn.run();
+    if (i % 4 == 0) drawn.crowd(run);
+    drawn.change_software(run);
+    SCOPED_TRACE(describe(run));
+    sim::StepOptions options = sim::step_options(run.simulate);
+    options.jitter = i % 3 != 0;
+    compare(run, options, false);
+    if (HasFailure()) return;
+    const auto seconds = [&](config::RunFile of) {
+      const parallel::Layout layout(of);
+      return sim::simulate_step(layout, parallel::build_step_programs(layout), options).seconds;
+    };
+    config::RunFile free = run;
+    free.software.host_seconds_per_launch = free.software.host_seconds_per_micro_batch = 0;
+    held_up += seconds(run) > 1.001 * seconds(free) ? 1 : 0;
+  }
+  EXPECT_GT(held_up, 10 / fewer);
+}
+
 // Groups of 3 do not divide a tile's usual width, groups of 40 exceed it.
 TEST(AgainstReference, ContextParallelGroupsThatFillMoreThanOneTile) {
   for (const auto& [cp, dp] : {std::pair{3, 25}, std::pair{40, 2}}) {

@@ -64,6 +64,26 @@ class Drawn {
     c.message_overhead = one_of({0, 1}) == 1 ? 1e-5 : 0;
   }
 
+  void change_software(config::RunFile& run) {
+    config::SoftwareConfig& s = run.software;
+    s.host_seconds_per_launch = static_cast<double>(one_of({0, 1, 5, 20})) * 1e-6;
+    s.host_seconds_per_micro_batch = static_cast<double>(one_of({0, 1, 4})) * 1e-4;
+    s.host_skew = share();
+    const bool whole = run.parallel.zero <= 1 && run.parallel.replicas <= run.parallel.dp;
+    s.overlap_gradients = !whole || one_of({0, 1}) == 1;
+    s.overlap_parameters = one_of({0, 1}) == 1;
+    s.tensor_parallel_overlap = one_of({0, 1}) == 1 ? share() : 0;
+    s.dp_network_efficiency = one_of({0, 1}) == 1 ? 0.2 : 0;
+    s.tensor_parallel_copies = one_of({0, 1}) == 1;
+    s.attention = static_cast<config::AttentionKernel>(one_of({0, 1}));
+    s.gradient_dtype = static_cast<config::GradientDtype>(one_of({0, 1}));
+    s.cross_entropy = static_cast<config::CrossEntropy>(one_of({0, 1, 2}));
+    s.dropout = one_of({0, 1}) == 1;
+    if (one_of({0, 1}) == 0 || !run.parallel.recompute.empty()) return;
+    run.model.architecture = config::Architecture::gpt;
+    run.model.positions = run.train.sequence;
+  }
+
   // Everything that makes ranks differ.
   void disturb(sim::StepOptions& options, int64_t ranks) {
     options.op_jitter = 0.3 * share();

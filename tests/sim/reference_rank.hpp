@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -63,5 +64,25 @@ struct Rank {
   std::map<MessageId, double> arrived;
   ReferenceRank out;
 };
+
+inline bool is_backward(parallel::ActionKind kind) {
+  return kind == parallel::ActionKind::backward || kind == parallel::ActionKind::backward_input ||
+         kind == parallel::ActionKind::backward_weight;
+}
+
+// The collective beside the computation that an action has to wait for.
+inline std::optional<size_t> needed_position(const parallel::Layout& layout, const Rank& r, const Action& a) {
+  using Kind = parallel::ActionKind;
+  if (a.kind == Kind::forward || is_backward(a.kind)) {
+    const auto found = r.unsharded.find(a.chunk);
+    if (found != r.unsharded.end()) return found->second;
+  }
+  const bool one_at_a_time = layout.zero() >= 2 || layout.rounds() > 1;
+  if (a.kind == Kind::reduce_gradients && one_at_a_time && r.any_reduced) return r.reduced;
+  const bool all =
+      a.kind == Kind::gather_gradients || a.kind == Kind::sum_tied_gradients || a.kind == Kind::gradient_norm;
+  if (all && !r.dp_queue.empty()) return r.dp_queue.back();
+  return std::nullopt;
+}
 
 }  // namespace lockstep::tests

@@ -15,6 +15,7 @@
 #include "sim/jitter.hpp"
 #include "sim/reference_batch.hpp"
 #include "sim/reference_crowding.hpp"
+#include "sim/reference_host.hpp"
 #include "sim/reference_imperfection.hpp"
 #include "sim/reference_network.hpp"
 #include "sim/reference_rank.hpp"
@@ -150,7 +151,7 @@ class Reference {
       r.arrived.erase(id);
       r.posted.erase(id);
     }
-    if (const auto until = needed_position(r, a); until && !is_through(r, *until)) {
+    if (const auto until = needed_position(layout_, r, a); until && !is_through(r, *until)) {
       block_on_dp(r, *until);
       return false;
     }
@@ -174,22 +175,14 @@ class Reference {
     blocked_since_[r.id] = now_;
   }
 
-  static bool is_backward(Kind kind) {
-    return kind == Kind::backward || kind == Kind::backward_input || kind == Kind::backward_weight;
-  }
-
-  // The collective beside the computation that an action has to wait for.
-  std::optional<size_t> needed_position(const Rank& r, const Action& a) const {
-    if (a.kind == Kind::forward || is_backward(a.kind)) {
-      const auto found = r.unsharded.find(a.chunk);
-      if (found != r.unsharded.end()) return found->second;
-    }
-    const bool one_at_a_time = layout_.zero() >= 2 || layout_.rounds() > 1;
-    if (a.kind == Kind::reduce_gradients && one_at_a_time && r.any_reduced) return r.reduced;
-    const bool all = a.kind == Kind::gather_gradients || a.kind == Kind::sum_tied_gradients ||
-                     a.kind == Kind::gradient_norm;
-    if (all && !r.dp_queue.empty()) return r.dp_queue.back();
-    return std::nullopt;
+  // Whether a pass that is through on the device waits for its host; an event ends it then.
+  bool waits_for_host(Rank& r) {
+    const FlatOp& f = r.ops[r.next];
+    if (!f.last_of_action) return false;
+    const double queued = r.pass_start + host_seconds_of(layout_.run(), r, *f.action);
+    if (queued <= now_) return false;
+    at(queued, [this, &r] { finish_op(r); });
+    return true;
   }
 
   void done_with(Rank& r) {
@@ -209,6 +202,7 @@ class Reference {
     const FlatOp& f = r.ops[r.next];
     const uint32_t index = r.index[r.next];
     if (f.none || f.op.kind == model::OpKind::receive) {
+      if (waits_for_host(r)) return false;
       done_with(r);
       return true;
     }
@@ -252,6 +246,7 @@ class Reference {
   }
 
   void finish_op(Rank& r) {
+    if (waits_for_host(r)) return;
     r.clock = now_;
     done_with(r);
     resume(r.id);
