@@ -1,12 +1,13 @@
 // lockstep validate [FILE.csv]
+#include "validate/report.hpp"
+
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
+#include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
-#include "cli/prediction.hpp"
 #include "config/cluster_file.hpp"
-#include "validate/report.hpp"
 
 namespace lockstep::cli {
 

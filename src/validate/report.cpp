@@ -107,13 +107,26 @@ std::string worst_rows(const Validation& v, const cost::Style& style) {
   return "\nThe worst rows.\n" + table.text();
 }
 
+// "1-3, 7".
+std::string ranges(const std::vector<int>& rows) {
+  std::string out;
+  for (size_t i = 0; i < rows.size();) {
+    size_t last = i;
+    while (last + 1 < rows.size() && rows[last + 1] == rows[last] + 1) ++last;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", rows[i]);
+    if (last > i) out += fmt::format("-{}", rows[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
 std::string skipped_rows(const Validation& v) {
   if (v.skipped.empty()) return "";
   std::map<std::string, std::vector<int>> by_reason;
   for (const Skipped& one : v.skipped) by_reason[one.reason].push_back(one.row.row);
   std::string out = fmt::format("\nSkipped, {} rows:\n", v.skipped.size());
   for (const auto& [reason, rows] : by_reason) {
-    out += fmt::format("  {}: {} {}\n", reason, rows.size() == 1 ? "row" : "rows", fmt::join(rows, ", "));
+    out += fmt::format("  {}: {} {}\n", reason, rows.size() == 1 ? "row" : "rows", ranges(rows));
   }
   return out;
 }
