@@ -29,8 +29,8 @@ std::string recompute_literal(const std::string& words) {
       {"full AC", "\"full\""},
       {"selective", "[\"attention\"]"},
       {"selective + SP", "[\"attention\"]"},
-      {"selective AC", "[\"norm\", \"swiglu\"]"},
-      {"per-op SAC", "[\"norm\", \"swiglu\"]"},
+      {"selective AC", "[\"second_products\"]"},
+      {"per-op SAC", "[\"second_products\"]"},
   };
   const auto found = known.find(words);
   return found == known.end() ? "" : found->second;

@@ -25,6 +25,9 @@ struct SourceRule {
   // SOFTWARE-eager; empty: no row did.
   std::vector<std::string_view> eager_unless = {};
   // Rows whose model has this word in its name have what Lockstep does not model.
+  // Whether memory_gib is what tensors were allocated, so that plan's margin is left out; else what the
+  // allocator reserved.
+  bool memory_allocated = false;
   std::string_view lacking_word = "", lacking = "";
   std::vector<int64_t> micro_batches = {};  // among which the predicted-fastest fills an empty micro_batch
   // With one pipeline stage each layer's gradients are reduced by themselves, beside the backward pass.

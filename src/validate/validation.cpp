@@ -21,7 +21,7 @@ namespace {
 
 struct Prediction {
   double seconds = 0;
-  double memory = 0;
+  double total = 0, tensors = 0;  // bytes of the fullest GPU
   bool fits = false;
 };
 
@@ -30,7 +30,7 @@ Prediction predict(const config::RunFile& run) {
   const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
   const plan::MemoryReport memory = plan::memory_of(layout, programs);
   return {plan::step_time(layout, programs).seconds, static_cast<double>(memory.fullest().total()),
-          memory.fits()};
+          static_cast<double>(memory.fullest().tensors()), memory.fits()};
 }
 
 // The fastest that fits; where none does, the fastest.
@@ -111,7 +111,10 @@ void take(const Measurement& row, Validation& out) {
            std::nullopt, std::nullopt, std::move(runs.assumed), false};
   if (row.memory_gib) {
     one.measured_memory = *row.memory_gib * 1073741824.0;
-    one.predicted_memory = choice.prediction.memory;
+    one.predicted_memory = rule.memory_allocated ? choice.prediction.tensors : choice.prediction.total;
+    one.assumed.emplace_back(rule.memory_allocated
+                                 ? "memory_gib is what tensors were allocated: plan's margin is left out"
+                                 : "memory_gib is what the allocator reserved: plan's margin counts");
   }
   out.cases.push_back(std::move(one));
 }
