@@ -36,7 +36,7 @@ constexpr Feature table[] = {
     {"runs compare", "sets runs side by side", false},
     {"doctor", "what this build and machine can do, and what to install for the rest", true},
     {"campaign", "many days with failures, checkpoints, spares and restarts", false},
-    {"validate", "predicts published measurements and prints the errors", false},
+    {"validate", "predicts published measurements and prints the errors", true},
     {"facts", "computes the published claims", false},
     {"sample", "writes text from a checkpoint", false},
     {"calibrate", "measures this machine and writes a cluster file", true},
@@ -64,6 +64,7 @@ constexpr Entry entries[] = {
     {"runs export", runs_export},
     {"doctor", doctor},
     {"calibrate", calibrate},
+    {"validate", validate},
 };
 
 constexpr std::string_view out_of_memory =

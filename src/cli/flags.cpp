@@ -53,13 +53,19 @@ Flags::Flags(std::string_view command, std::string example)
 Flags& Flags::add(std::string flag, std::string value, std::string explanation, std::string default_text,
                   bool repeats, std::function<void(const std::string&)> take) {
   flags_.push_back({std::move(flag), std::move(value), std::move(explanation), std::move(default_text),
-                    repeats, std::move(take)});
+                    repeats, false, std::move(take)});
   return *this;
 }
 
 Flags& Flags::required(std::string& to, std::string name, std::string explanation) {
-  positional_.push_back({std::move(name), "", std::move(explanation), "", false,
+  positional_.push_back({std::move(name), "", std::move(explanation), "", false, false,
                          [&to](const std::string& text) { to = text; }});
+  return *this;
+}
+
+Flags& Flags::optional(std::string& to, std::string name, std::string explanation) {
+  required(to, std::move(name), std::move(explanation));
+  positional_.back().may_be_absent = true;
   return *this;
 }
 
@@ -155,6 +161,7 @@ void Flags::take_positional(const std::vector<std::string>& words) const {
   }
   for (size_t i = 0; i < positional_.size(); ++i) {
     if (i >= words.size()) {
+      if (positional_[i].may_be_absent) return;
       throw UsageError(fmt::format("`lockstep {}` needs {}: {}\n  example: {}", command_, positional_[i].name,
                                    positional_[i].explanation, example_));
     }
@@ -183,7 +190,7 @@ std::string Flags::help() const {
       fmt::format("lockstep {}: {}\n\n  lockstep {}", command_, find_feature(command_)->does, command_);
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Flag& flag : positional_) {
-    text += " " + flag.name;
+    text += flag.may_be_absent ? fmt::format(" [{}]", flag.name) : " " + flag.name;
     rows.emplace_back(flag.name, flag.explanation);
   }
   text += " [options]\n\n";

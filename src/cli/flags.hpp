@@ -27,6 +27,7 @@ class Flags {
   // What a flag's value is stored in holds its default; references must outlive parse(). `value` is its name
   // in --help ("DIR"). A flag may stand once, a list any number of times.
   Flags& required(std::string& to, std::string name, std::string explanation);  // by position
+  Flags& optional(std::string& to, std::string name, std::string explanation);  // by position, the last
   Flags& text(std::string& to, std::string flag, std::string value, std::string explanation);
   Flags& number(int64_t& to, std::string flag, std::string value, std::string explanation, NumberRange = {});
   Flags& number(std::optional<int64_t>& to, std::string flag, std::string value, std::string explanation,
@@ -48,6 +49,7 @@ class Flags {
   struct Flag {
     std::string name, value, explanation, default_text;
     bool repeats = false;
+    bool may_be_absent = false;  // by position
     std::function<void(const std::string&)> take;
   };
   std::string help() const;

@@ -1,6 +1,7 @@
 // Rules that only training has.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -70,6 +71,14 @@ void check_software(const RunFile& run, std::vector<Problem>& problems) {
          "the trainer's collectives need no further copy");
   refuse(s.tensor_parallel_overlap > 0, "software.tensor_parallel_overlap", "0",
          "the trainer's tensor-parallel collectives block");
+  refuse(s.reduce_in_place, "software.reduce_in_place", "false",
+         "the trainer's reduced gradients lie in a buffer of their own");
+  refuse(s.fused_weight_gradients, "software.fused_weight_gradients", "false",
+         "the trainer computes a weight's gradient before it adds it");
+  refuse(s.loss_memory > 0, "software.loss_memory", "0", "the trainer's loss works in place");
+  const std::vector<std::string>& again = run.parallel.recompute;
+  refuse(std::find(again.begin(), again.end(), "second_products") != again.end(), "parallel.recompute",
+         "\"full\"", "the trainer does not recompute single products");
   refuse(s.elementwise_traffic != 1, "software.elementwise_traffic", "1",
          "the trainer's kernels move what the program counts");
 }

@@ -156,6 +156,9 @@ class ParallelRules : RuleSet {
       report("parallel.recompute", gpt ? "a gpt model has no \"swiglu\" but \"gelu\""
                                        : "a llama model has no \"gelu\" but \"swiglu\"");
     }
+    if (gpt && recomputes("second_products")) {
+      report("parallel.recompute", "\"second_products\" is known of llama models alone");
+    }
     if (recomputes("norm") && p.gathered_input == GatheredInput::keep) {
       report_word("parallel.gathered_input", "a norm that is computed again has no output to keep",
                   to_string(GatheredInput::gather_again));

@@ -211,9 +211,12 @@ struct SoftwareConfig {
   bool overlap_parameters = false;  // zero = 1, 2: gathers go on beside the forwards of the step
   bool recompute_early_stop = true;
   bool tensor_parallel_copies = false;
-  double tensor_parallel_overlap = 0;  // share of the collectives' time that is hidden
-  double elementwise_traffic = 1;      // bytes of memory-bound kernels over those of fused ones
-  double dp_network_efficiency = 0;    // 0: cluster.network_efficiency
+  double tensor_parallel_overlap = 0;   // share of the collectives' time that is hidden
+  double elementwise_traffic = 1;       // bytes of memory-bound kernels over those of fused ones
+  bool reduce_in_place = false;         // of gradients, zero = 1
+  bool fused_weight_gradients = false;  // products add to the gradient themselves
+  double loss_memory = 0;               // bytes a logit at the fullest moment; 0: the logits alone
+  double dp_network_efficiency = 0;     // 0: cluster.network_efficiency
   double host_seconds_per_launch = 0;
   double host_seconds_per_micro_batch = 0;  // of all its passes through the pipeline together
   double host_skew = 0;                     // where tp ranks fill more than half a node

@@ -99,9 +99,9 @@ std::vector<Key> parallel_keys() {
       KEY(parallel, recompute,
           "Ops computed again in backward instead of kept: \"none\", \"full\", or a list (\"gelu\" of gpt "
           "models, \"swiglu\" "
-          "of llama's).",
+          "of llama's; \"second_products\", of llama models: all but attention and every second product).",
           optional,
-          {.words = {"norm", "swiglu", "gelu", "attention"},
+          {.words = {"norm", "swiglu", "gelu", "attention", "second_products"},
            .short_forms = {{"none", {}}, {"full", {"full"}}}}),
       KEY(parallel, recompute_every,
           "Of the model's layers every so many recompute, from the first on; the others keep all.", optional,

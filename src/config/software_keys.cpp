@@ -43,6 +43,20 @@ std::vector<Key> software_keys() {
           "Whether full recomputation stops before the layer's last product, whose output backward does not "
           "need.",
           optional),
+      KEY(software, reduce_in_place,
+          "zero = 1: whether reduced gradients lie in the buffer that backward passes add to, as in "
+          "Megatron-LM's contiguous one; else beside it.",
+          optional),
+      KEY(software, fused_weight_gradients,
+          "Whether the products that make weight gradients add to the accumulated ones themselves, as "
+          "Transformer Engine's: no gradient in train.dtype comes before, but of each of a layer's matrices "
+          "one "
+          "stand-in of that type is kept for autograd.",
+          optional),
+      KEY(software, loss_memory,
+          "Memory of the loss at its fullest, from the gradient of the logits until the output matrix has "
+          "its own, bytes a logit; 0: the logits alone, for their gradient takes their place.",
+          optional, {.low = 0, .high = 64}),
       KEY(software, tensor_parallel_copies,
           "Whether a tensor-parallel collective copies its tensor once more, as where the sequence is not "
           "the "

@@ -45,8 +45,22 @@ void forward_from_down(OpBuilder& b, const ShardShape& s) {
   b.reduce();
   b.memory("ffn_residual", 3 * s.tokens_sharded * s.hidden);
 }
+// Every second product, of q, k, v, out, gate, up and down, and what needs no product but attention.
+void second_products_again(OpBuilder& b, const ShardShape& s) {
+  attention_norm(b, s);
+  b.gather();
+  b.gemm("k_gemm", s.tokens, s.kv_heads * s.head_dim, s.hidden);
+  b.rows("rope", rope_elements(s));
+  b.gemm("attention_out_gemm", s.tokens, s.hidden, head_output(s));
+  b.memory("attention_residual", 3 * s.tokens_sharded * s.hidden);  // sums over tp are kept
+  ffn_norm(b, s);
+  b.gather();
+  b.gemm("up_gemm", s.tokens, s.ffn, s.hidden);
+  swiglu(b, s);
+}
 // What full recomputation runs.
-void forward_again(OpBuilder& b, const ShardShape& s) {
+void forward_again(OpBuilder& b, const ShardShape& s, const Recompute& r) {
+  if (r.second_products) return second_products_again(b, s);
   forward_to_down(b, s);
   if (!s.recompute_early_stop) forward_from_down(b, s);
 }
@@ -82,7 +96,9 @@ Recompute recompute_of(const config::ParallelConfig& parallel) {
     return std::find(parallel.recompute.begin(), parallel.recompute.end(), family) !=
            parallel.recompute.end();
   };
-  return {has("norm"), has("swiglu") || has("gelu"), has("attention"), has("full"), parallel.recompute_every};
+  const bool second = has("second_products");
+  return {has("norm"), has("swiglu") || has("gelu"), has("attention"), has("full") || second,
+          second,      parallel.recompute_every};
 }
 
 std::vector<Op> LayerProgram::layer_forward() const {
@@ -95,14 +111,14 @@ std::vector<Op> LayerProgram::layer_forward() const {
 
 std::vector<Op> LayerProgram::layer_recompute() const {
   OpBuilder b(shape);
-  forward_again(b, shape);
+  forward_again(b, shape, recompute);
   return b.take();
 }
 
 std::vector<Op> LayerProgram::layer_backward_input(const Recompute& r) const {
   const ShardShape& s = shape;
   OpBuilder b(s);
-  if (r.full) forward_again(b, s);
+  if (r.full) forward_again(b, s, r);
   if (s.gpt) {
     gpt_backward_input(b, s, r);
     return b.take();
@@ -116,7 +132,8 @@ std::vector<Op> LayerProgram::layer_backward_input(const Recompute& r) const {
   norm_backward(b, s, "ffn_norm_backward", true);
   b.gather();  // gradient of the attention block's output
   b.gemm("attention_out_gemm_dgrad", s.tokens, head_output(s), s.hidden);
-  if (!r.full) gather_keys(b, s);  // else those of the recomputed forward are still there
+  // Else those of the recomputed forward are still there.
+  if (!r.full || r.second_products) gather_keys(b, s);
   if (r.attention && !r.full) attention_forward(b, s);
   attention_backward(b, s);
   scatter_key_gradients(b, s);
@@ -253,7 +270,12 @@ int64_t layer_activation_bytes(const ShardShape& s, const Recompute& r) {
   int64_t bytes = elements * s.element_bytes;
   if (keeps.attention) bytes += attention_kept_bytes(s);
   if (keeps.rest) bytes += 2 * dropout_mask_bytes(s);
+  if (r.second_products) bytes += kept_products_bytes(s);
   return bytes;
+}
+
+int64_t kept_products_bytes(const ShardShape& s) {
+  return s.tokens * (head_output(s) + s.kv_heads * s.head_dim + s.ffn + s.hidden) * s.element_bytes;
 }
 
 int64_t layer_stash_bytes(const ShardShape& s, const Recompute& r) {

@@ -17,7 +17,10 @@ struct Recompute {
   bool swiglu = false;     // input of the down product: SwiGLU's output, or GELU's
   bool attention = false;  // attention's output, or its scores (q, k, v are kept)
   bool full = false;       // everything but the layer's input
-  int64_t every = 1;       // layers 0, every, 2 every, ... of the model; the others keep everything
+  // With full: but for attention's output, q, v, gate and down, so that of every two products one runs again,
+  // as torchtitan's selective recomputation by op has it (llama models).
+  bool second_products = false;
+  int64_t every = 1;  // layers 0, every, 2 every, ... of the model; the others keep everything
 
   // What layer `layer` of the whole model drops.
   Recompute at(int64_t layer) const { return layer % every == 0 ? *this : Recompute{}; }
@@ -30,8 +33,8 @@ struct Keeps {
   // `scores`: attention's scores lie in memory.
   explicit Keeps(const Recompute& of_layer, bool scores = false)
       : norm(!of_layer.full && !of_layer.norm),
-        attention(!of_layer.full && !of_layer.attention),
-        attention_output(!of_layer.full && (!of_layer.attention || scores)),
+        attention(of_layer.second_products || (!of_layer.full && !of_layer.attention)),
+        attention_output(of_layer.second_products || (!of_layer.full && (!of_layer.attention || scores))),
         swiglu(!of_layer.full && !of_layer.swiglu),
         rest(!of_layer.full) {}
   bool norm, attention;   // what Recompute names: of attention its statistics, or scores
@@ -67,6 +70,8 @@ struct LayerProgram {
   std::vector<Op> chunk_backward_weight(const ChunkContent& content) const;
 };
 
+// Bytes of q, v, gate and down, which Recompute::second_products keeps beside attention's output.
+int64_t kept_products_bytes(const ShardShape& shape);
 // Bytes that one layer keeps per micro-batch between its forward and its backward, on one rank. Document
 // places (nn::TokenPlaces) belong to the micro-batch and are not counted.
 int64_t layer_activation_bytes(const ShardShape& shape, const Recompute& of_layer);

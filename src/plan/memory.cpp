@@ -47,10 +47,11 @@ class Walk {
       now_.weights += (shards_weights ? state : layout.padded_chunk_elements(stage, c)) * element_bytes();
       now_.optimizer +=
           state * (1 + config::optimizer_moments(layout.run().train)) * layout.shape().state_bytes;
-      if (!layout_.reduces_in_place()) now_.reduced += state * gradient;
+      if (!reduces_in_place()) now_.reduced += state * gradient;
       if (layout.gradients_persist()) allocate_gradients(c);
     }
     now_.tables = table_bytes();
+    now_.stand_ins = stand_in_bytes();
     note();
   }
 
@@ -104,6 +105,19 @@ class Walk {
   int64_t element_bytes() const { return layout_.shape().element_bytes; }
   int64_t gradient_buffer(int chunk) const {
     return layout_.padded_chunk_elements(stage_, chunk) * layout_.shape().gradient_bytes;
+  }
+
+  bool reduces_in_place() const {
+    const bool into_gradients = layout_.run().software.reduce_in_place && layout_.gradients_persist();
+    return layout_.reduces_in_place() || (into_gradients && !layout_.accumulates_reductions());
+  }
+
+  // A layer's matrices, once each: all layers share what nobody reads.
+  int64_t stand_in_bytes() const {
+    if (!layout_.run().software.fused_weight_gradients) return 0;
+    const model::ShardShape& s = layout_.shape();
+    const int64_t rows = s.qkv_width() + s.heads * s.head_dim + s.activation_width() + s.ffn;
+    return rows * s.hidden * s.element_bytes;
   }
 
   int64_t table_bytes() const {
@@ -225,6 +239,7 @@ void add_parts(Json& json, const StageMemory& m) {
   parts["reduced_gradients"] = m.reduced;
   parts["workspace"] = m.workspace;
   parts["tables"] = m.tables;
+  parts["stand_ins"] = m.stand_ins;
   parts["margin"] = m.margin;
   json["parts_bytes"] = parts;
 }

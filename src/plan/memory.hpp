@@ -29,9 +29,10 @@ struct StageMemory {
   int64_t reduced = 0;    // reduced gradients of what this rank updates; 0 where they lie in `gradients`
   int64_t workspace = 0;  // tensors that live only inside the pass under way; norms' gradients between halves
   int64_t tables = 0;     // rotary angles, the tokens' places
+  int64_t stand_ins = 0;  // of weight gradients, for autograd: software.fused_weight_gradients
   int64_t margin = 0;     // margin_share of all above: allocator fragmentation, context, libraries' buffers
 
-  int64_t other() const { return messages + reduced + workspace + tables + margin; }
+  int64_t other() const { return messages + reduced + workspace + tables + stand_ins + margin; }
   int64_t total() const {
     return weights + gathered + gradients + optimizer + activations + logits + other();
   }

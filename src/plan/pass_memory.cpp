@@ -1,6 +1,7 @@
 #include "plan/pass_memory.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "model/attention_ops.hpp"
@@ -16,9 +17,11 @@ using model::Recompute;
 // Walks through a pass as nn computes it, tensor by tensor. Letters as in model/shape.hpp.
 class Walk {
  public:
-  Walk(const model::ShardShape& s, bool half_precision)
+  Walk(const model::ShardShape& s, bool half_precision, const config::SoftwareConfig& software)
       : s_(s),
         half_precision_(half_precision),
+        fused_weight_gradients_(software.fused_weight_gradients),
+        loss_(loss_bytes(s, software)),
         shard_(s.tokens_sharded * s.hidden * s.element_bytes),
         full_(s.tokens * s.hidden * s.element_bytes),
         qkv_(s.tokens * s.qkv_width() * s.element_bytes),
@@ -65,11 +68,13 @@ class Walk {
     add_residual();
     add(mask_);
     if (!keeps.rest) drop(shard_ + 2 * mask_);  // the second norm's input, and masks
+    if (r.second_products) add(model::kept_products_bytes(s_));
   }
 
   // Leaves the stash.
   void layer_backward_input(const Recompute& r) {
     const bool norm_again = r.norm && !r.full;
+    if (r.second_products) drop(model::kept_products_bytes(s_) + head_output_ + statistics_);  // used again
     if (r.full) {
       const Keeps all({}, s_.scores);
       attention_block(all, true);
@@ -136,15 +141,16 @@ class Walk {
       add(logits_);
       drop(kept_logits_);
     }
+    add(loss_);
     add(full_);
     reduce();
     norm_backward(true);
   }
   void head_backward_weight() {
     if (s_.sequence_parallel && !s_.keep_gathered) add(full_);
-    weight_gradient(s_.vocab * s_.hidden);
+    own_weight_gradient(s_.vocab * s_.hidden);
     if (s_.sequence_parallel && !s_.keep_gathered) drop(shard_);
-    drop(logits_ + gathered_input());
+    drop(loss_ + logits_ + gathered_input());
   }
 
   void add(int64_t bytes) {
@@ -259,13 +265,23 @@ class Walk {
   }
   // In half precision the product is a matrix of its own before it is added to the gradient.
   void weight_gradient(int64_t elements) {
+    if (!fused_weight_gradients_) own_weight_gradient(elements);
+  }
+  void own_weight_gradient(int64_t elements) {
     if (!half_precision_) return;
     add(elements * s_.element_bytes);
     drop(elements * s_.element_bytes);
   }
 
+  // What the loss holds beyond the logits in the dtype of compute.
+  static int64_t loss_bytes(const model::ShardShape& s, const config::SoftwareConfig& software) {
+    const double beyond = software.loss_memory - static_cast<double>(s.element_bytes);
+    return std::llround(std::max(0.0, beyond) * static_cast<double>(s.tokens * s.vocab));
+  }
+
   const model::ShardShape& s_;
-  bool half_precision_;
+  bool half_precision_, fused_weight_gradients_;
+  int64_t loss_;
   int64_t shard_, full_;  // a hidden state: of this rank's tokens, of all
   int64_t qkv_, head_output_, statistics_, scores_, own_keys_, all_keys_, ffn_, activation_input_, mask_;
   int64_t logits_, kept_logits_, ids_;
@@ -277,7 +293,8 @@ class ChunkWalk {
   ChunkWalk(const parallel::Layout& layout, int stage, int chunk)
       : content_(layout.chunk(stage, chunk)),
         recompute_(layout.layers().recompute),
-        walk_(layout.shape(), layout.shape().element_bytes < layout.shape().state_bytes) {}
+        walk_(layout.shape(), layout.shape().element_bytes < layout.shape().state_bytes,
+              layout.run().software) {}
 
   PassMemory of(Kind pass) {
     switch (pass) {

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Holds the planner against published measurements and writes the tables of docs/accuracy.md.
+
+`lockstep validate` predicts every row of a CSV; this script sums its errors up by group of sources, beside the targets
+of the project, and puts the tables between the marks of docs/accuracy.md. The rest of that page is written by hand.
+
+    bench/accuracy.py [FILE.csv] [--out docs/accuracy.md]
+
+Without FILE.csv it takes ../shared/reference/ground_truth.csv where that is there, else the rows that the project
+carries. Fails when a target is missed. A second or two.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOCKSTEP = os.path.join(ROOT, os.environ.get("LOCKSTEP_BUILD", "build/release"), "lockstep")
+SHARED = os.path.join(ROOT, "..", "shared", "reference", "ground_truth.csv")
+OWN = os.path.join(ROOT, "data", "published", "measurements.csv")
+# How a group's sources begin; targets in percent: mean and largest error of step times, mean error of memory.
+GROUPS = [
+    ("Korthikanti et al. 2022", "Korthikanti", 4, 8, None),
+    ("Narayanan et al., SC21", "Megatron-LM SC21", 6, None, None),
+    ("MegaScale, rows of Megatron-LM", "MegaScale", 8, None, None),
+    ("Llama 3", "Llama 3", 4, 4, None),
+    ("Megatron-LM's README, H100", "Megatron-LM README", 6, None, None),
+    ("torchtitan, bf16", "torchtitan", 8, None, 8),
+    ("SimuMax, B200", "SimuMax", 8, None, 3),
+    ("vTrain, several nodes", "vTrain data", 9, None, None),
+    ("vTrain, one node", "vTrain single", 12, None, None),
+]
+
+
+def mean(values):
+    return sum(values) / len(values) if values else None
+
+
+def percent(value, sign=False):
+    return "-" if value is None else f"{100 * value:{'+' if sign else ''}.1f} %"
+
+
+def group_rows(result):
+    """One dictionary a group that has rows."""
+    out = []
+    for name, begins, mean_target, most_target, memory_target in GROUPS:
+        cases = [c for c in result["cases"] if c["source"].startswith(begins)]
+        if not cases:
+            continue
+        sizes = [abs(c["error"]) for c in cases]
+        memory = [abs(c["memory_error"]) for c in cases if "memory_error" in c]
+        held = [abs(c["error"]) for c in cases if c["held_out"]]
+        out.append({
+            "name": name, "rows": len(cases), "targets": (mean_target, most_target, memory_target),
+            "mean": mean(sizes), "most": max(sizes), "bias": mean([c["error"] for c in cases]),
+            "fitted": mean([abs(c["error"]) for c in cases if not c["held_out"]]), "held": mean(held),
+            "held_rows": len(held), "memory": mean(memory), "memory_rows": len(memory),
+        })
+    return out
+
+
+def missed(group):
+    mean_target, most_target, memory_target = group["targets"]
+    pairs = [("mean", mean_target), ("most", most_target), ("memory", memory_target)]
+    return [f"{group['name']}: {key} {percent(group[key])}, wanted {target} %"
+            for key, target in pairs if target is not None and group[key] > target / 100]
+
+
+def wanted(group):
+    mean_target, most_target, _ = group["targets"]
+    return f"{mean_target} %" + (f", none above {most_target}" if most_target else "")
+
+
+def source_table(groups):
+    lines = ["| source | rows | wanted | mean | largest | bias | fitted on | held out |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for g in groups:
+        held = f"{percent(g['held'])} ({g['held_rows']})" if g["held_rows"] else "-"
+        lines.append(f"| {g['name']} | {g['rows']} | {wanted(g)} | {percent(g['mean'])} | {percent(g['most'])} | "
+                     f"{percent(g['bias'], True)} | {percent(g['fitted'])} | {held} |")
+    return "\n".join(lines)
+
+
+def memory_table(groups):
+    lines = ["| source | rows | wanted | mean |", "| --- | --- | --- | --- |"]
+    for g in groups:
+        if g["memory_rows"]:
+            lines.append(f"| {g['name']} | {g['memory_rows']} | {g['targets'][2]} % | {percent(g['memory'])} |")
+    return "\n".join(lines)
+
+
+def skipped_table(result):
+    reasons = {}
+    for row in result["skipped"]:
+        reasons.setdefault((row["source"], row["reason"]), []).append(row["row"])
+    lines = ["| source | rows | why |", "| --- | --- | --- |"]
+    for (source, reason), rows in reasons.items():
+        lines.append(f"| {source} | {', '.join(map(str, rows))} | {reason} |")
+    return "\n".join(lines)
+
+
+def worst_table(result):
+    lines = ["| row | source | model | GPUs | tp, cp, pp x chunks, dp, micro-batch | measured | predicted | error |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for c in sorted(result["cases"], key=lambda c: -abs(c["error"]))[:12]:
+        l = c["layout"]
+        layout = f"{l['tp']}, {l['cp']}, {l['pp']} x {l['virtual_stages']}, {l['dp']}, {l['micro_batch']}"
+        lines.append(f"| {c['row']} | {c['source']} | {c['model']} | {c['n_gpus']} | {layout} | {c['measured']:.3g} s | "
+                     f"{c['predicted']:.3g} s | {percent(c['error'], True)} |")
+    return "\n".join(lines)
+
+
+def paper_table(result):
+    lines = ["| source | model | GPUs | measured | predicted | error | |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for c in result["cases"]:
+        held = "held out" if c["held_out"] else ""
+        recompute = c["layout"]["recompute"]
+        recompute = recompute if isinstance(recompute, str) else ", ".join(recompute)
+        lines.append(f"| {c['source']} | {c['model']}, recompute {recompute} | {c['n_gpus']} | {c['measured']:.4g} s | "
+                     f"{c['predicted']:.4g} s | {percent(c['error'], True)} | {held} |")
+    return "\n".join(lines)
+
+
+def put(text, mark, table):
+    """Replaces what stands between <!-- mark --> and <!-- end -->."""
+    pattern = re.compile(rf"(<!-- {mark} -->\n).*?(\n?<!-- end -->)", re.S)
+    if not pattern.search(text):
+        sys.exit(f"accuracy: the page has no mark <!-- {mark} -->")
+    return pattern.sub(lambda m: m.group(1) + table + "\n<!-- end -->", text, count=1)
+
+
+def validated(file):
+    done = subprocess.run([LOCKSTEP, "validate", file, "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", default=SHARED if os.path.exists(SHARED) else OWN)
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs", "accuracy.md"))
+    arguments = parser.parse_args()
+    result, own = validated(arguments.file), validated(OWN)
+    groups = group_rows(result)
+    with open(arguments.out) as page:
+        text = page.read()
+    for mark, table in [("by source", source_table(groups)), ("memory", memory_table(groups)),
+                        ("papers", paper_table(own)), ("worst", worst_table(result)),
+                        ("skipped", skipped_table(result))]:
+        text = put(text, mark, table)
+    with open(arguments.out, "w") as page:
+        page.write(text)
+    print(f"{len(result['cases'])} rows predicted, {len(result['skipped'])} skipped; wrote {arguments.out}")
+    failures = [line for group in groups for line in missed(group)]
+    sys.exit("missed:\n  " + "\n  ".join(failures) if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

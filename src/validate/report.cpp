@@ -1,0 +1,199 @@
+#include "validate/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "cost/step_figures.hpp"
+
+namespace lockstep::validate {
+
+namespace {
+
+Json share(double value) { return std::isnan(value) ? Json() : Json(value); }
+
+void add_errors(Json& json, const Errors& e) {
+  json["mape_step_time"] = share(e.mean);
+  json["max_error"] = share(e.most);
+  json["bias"] = share(e.bias);
+  json["mape_memory"] = share(e.memory_mean);
+  json["held_out_rows"] = e.held_out_rows;
+  json["mape_held_out"] = share(e.held_out_mean);
+  json["mape_fitted"] = share(e.fitted_mean);
+}
+
+Json case_json(const Case& one) {
+  Json json;
+  json["row"] = one.row.row;
+  json["line"] = one.row.line;
+  json["source"] = one.row.source;
+  json["model"] = one.row.model;
+  json["n_gpus"] = one.run.parallel.world_size();
+  json["measured"] = one.measured;
+  json["measured_by"] = one.measured_by;
+  json["predicted"] = one.predicted;
+  json["error"] = one.error();
+  if (one.measured_memory) {
+    json["measured_memory_bytes"] = *one.measured_memory;
+    json["predicted_memory_bytes"] = *one.predicted_memory;
+    json["memory_error"] = *one.memory_error();
+  }
+  json["held_out"] = one.held_out;
+  json["layout"] = cost::layout_json(one.run);
+  json["assumed"] = one.assumed;
+  return json;
+}
+
+std::string percent(double value) { return std::isnan(value) ? "-" : fmt::format("{:.1f} %", 100 * value); }
+std::string signed_percent(double value) {
+  return std::isnan(value) ? "-" : fmt::format("{:+.1f} %", 100 * value);
+}
+
+// At most `width` characters of text that may be UTF-8.
+std::string shortened(const std::string& text, size_t width) {
+  size_t end = 0;
+  for (size_t count = 0; end < text.size(); ++end) {
+    const bool starts = (text[end] & 0xC0) != 0x80;
+    if (starts && count == width) break;
+    if (starts) ++count;
+  }
+  return text.substr(0, end);
+}
+
+std::string source_table(const Validation& v, const cost::Style& style) {
+  cost::TextTable table(style);
+  table.header({"source", "rows", "skipped", "mean", "max", "bias", "memory", "held out", "fitted on"});
+  const auto row = [&](const std::string& name, const Errors& e) {
+    table.row({shortened(name, 40), std::to_string(e.rows), std::to_string(e.skipped), percent(e.mean),
+               percent(e.most), signed_percent(e.bias), percent(e.memory_mean),
+               e.held_out_rows == 0 ? "-" : fmt::format("{} ({})", percent(e.held_out_mean), e.held_out_rows),
+               percent(e.fitted_mean)});
+  };
+  for (const std::string& source : v.sources()) row(source, v.errors(source));
+  row("all", v.errors());
+  return table.text();
+}
+
+std::string layout_words(const Case& one) {
+  const config::ParallelConfig& p = one.run.parallel;
+  return fmt::format("tp {} cp {} pp {}x{} dp {} mb {}", p.tp, p.cp, p.pp, p.virtual_stages, p.dp,
+                     p.micro_batch);
+}
+
+void add_case(cost::TextTable& table, const Case& one) {
+  table.row({fmt::format("{:>4}  {}", one.row.row, shortened(one.row.model, 30)),
+             std::to_string(one.run.parallel.world_size()), layout_words(one), format_seconds(one.measured),
+             format_seconds(one.predicted), signed_percent(one.error()), one.held_out ? "held out" : ""},
+            std::abs(one.error()) > 0.2 ? "bad" : "");
+}
+
+std::string worst_rows(const Validation& v, const cost::Style& style) {
+  constexpr size_t most = 10;
+  std::vector<const Case*> order;
+  for (const Case& one : v.cases) order.push_back(&one);
+  std::sort(order.begin(), order.end(), [](const Case* a, const Case* b) {
+    const double x = std::abs(a->error()), y = std::abs(b->error());
+    return x != y ? x > y : a->row.row < b->row.row;
+  });
+  if (order.size() > most) order.resize(most);
+  if (order.empty()) return "";
+  cost::TextTable table(style);
+  table.header({" row  model", "GPUs", "layout", "measured", "predicted", "error", ""});
+  for (const Case* one : order) add_case(table, *one);
+  return "\nThe worst rows.\n" + table.text();
+}
+
+// "1-3, 7".
+std::string ranges(const std::vector<int>& rows) {
+  std::string out;
+  for (size_t i = 0; i < rows.size();) {
+    size_t last = i;
+    while (last + 1 < rows.size() && rows[last + 1] == rows[last] + 1) ++last;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", rows[i]);
+    if (last > i) out += fmt::format("-{}", rows[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
+std::string skipped_rows(const Validation& v) {
+  if (v.skipped.empty()) return "";
+  std::map<std::string, std::vector<int>> by_reason;
+  for (const Skipped& one : v.skipped) by_reason[one.reason].push_back(one.row.row);
+  std::string out = fmt::format("\nSkipped, {} rows:\n", v.skipped.size());
+  for (const auto& [reason, rows] : by_reason) {
+    out += fmt::format("  {}: {} {}\n", reason, rows.size() == 1 ? "row" : "rows", ranges(rows));
+  }
+  return out;
+}
+
+std::string every_row(const Validation& v, const cost::Style& style) {
+  std::string out = "\nEvery row, and what was assumed of it.\n";
+  for (const Case& one : v.cases) {
+    out += fmt::format("\n{}\n  {}; measured {}, predicted {}, {}{}\n",
+                       style.bold(fmt::format("row {}: {}, {}, {} GPUs", one.row.row, one.row.source,
+                                              one.row.model, one.run.parallel.world_size())),
+                       layout_words(one), format_seconds(one.measured), format_seconds(one.predicted),
+                       signed_percent(one.error()), one.held_out ? ", held out" : "");
+    out += fmt::format("  measured: {}\n", one.measured_by);
+    if (one.measured_memory) {
+      out += fmt::format("  memory: measured {}, predicted {}, {}\n", format_bytes(*one.measured_memory),
+                         format_bytes(*one.predicted_memory), signed_percent(*one.memory_error()));
+    }
+    for (const std::string& line : one.assumed) out += fmt::format("  assumed: {}\n", line);
+  }
+  return out;
+}
+
+}  // namespace
+
+Json validation_json(const Validation& v) {
+  Json json;
+  const Errors all = v.errors();
+  json["file"] = v.file;
+  json["rows"] = all.rows;
+  json["predicted"] = all.rows - all.skipped;
+  json["skipped"] = Json::array();
+  for (const Skipped& one : v.skipped) {
+    Json row;
+    row["row"] = one.row.row;
+    row["line"] = one.row.line;
+    row["source"] = one.row.source;
+    row["model"] = one.row.model;
+    row["n_gpus"] = one.row.gpus ? Json(*one.row.gpus) : Json();
+    row["reason"] = one.reason;
+    json["skipped"].push_back(std::move(row));
+  }
+  json["unknown_columns"] = v.unknown_columns;
+  add_errors(json, all);
+  json["by_source"] = Json::object();
+  for (const std::string& source : v.sources()) {
+    const Errors e = v.errors(source);
+    Json& part = json["by_source"][source];
+    part["rows"] = e.rows;
+    part["skipped"] = e.skipped;
+    add_errors(part, e);
+  }
+  json["cases"] = Json::array();
+  for (const Case& one : v.cases) json["cases"].push_back(case_json(one));
+  return json;
+}
+
+std::string validation_text(const Validation& v, bool rows, const cost::Style& style) {
+  std::string out = fmt::format(
+      "{}: step times predicted by `lockstep plan`'s model. Errors are predicted / measured - 1; "
+      "mean and max\nwithout sign. Held-out rows took no part in fitting the presets.\n",
+      v.file);
+  out += source_table(v, style) + worst_rows(v, style) + skipped_rows(v);
+  if (!v.unknown_columns.empty()) {
+    out += fmt::format("\nColumns that were not read: {}\n", fmt::join(v.unknown_columns, ", "));
+  }
+  if (rows) return out + every_row(v, style);
+  return out + "\n--rows prints every row, with what was assumed where its cells are empty.\n";
+}
+
+}  // namespace lockstep::validate

@@ -1,0 +1,229 @@
+#include "validate/row_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+
+#include "config/load.hpp"
+
+namespace lockstep::validate {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// The words that sources use for recomputation, and the run file's.
+std::string recompute_literal(const std::string& words) {
+  static const std::map<std::string, std::string> known = {
+      {"none", "\"none\""},
+      {"none?", "\"none\""},
+      {"full", "\"full\""},
+      {"full (no SP)", "\"full\""},
+      {"full AC", "\"full\""},
+      {"selective", "[\"attention\"]"},
+      {"selective + SP", "[\"attention\"]"},
+      {"selective AC", "[\"second_products\"]"},
+      {"per-op SAC", "[\"second_products\"]"},
+  };
+  const auto found = known.find(words);
+  return found == known.end() ? "" : found->second;
+}
+
+class Builder {
+ public:
+  Builder(const Measurement& row, const SourceRule& rule) : row_(row), rule_(rule) {}
+
+  RowRuns build() {
+    RowRuns out;
+    take_row();
+    for (const Fill& fill : rule_.fills) assume(fill);
+    fill_rest();
+    if (reasons_.empty()) add_candidates(out);
+    out.reason = fmt::format("{}", fmt::join(reasons_, "; "));
+    out.assumed = std::move(assumed_);
+    return out;
+  }
+
+ private:
+  bool has(const std::string& key) const { return keys_.contains(key); }
+  void put(const std::string& key, const std::string& literal) { keys_[key] = literal; }
+  void put(const std::string& key, const std::optional<int64_t>& cell) {
+    if (cell) put(key, std::to_string(*cell));
+  }
+  void assume(const Fill& fill) {
+    const std::string key(fill.key), literal(fill.literal);
+    if (has(key)) return;
+    put(key, literal);
+    assumed_.push_back(fmt::format("{} = {} ({})", key, literal, fill.why));
+  }
+  void assume(const std::string& key, int64_t value, std::string_view why) {
+    assume({key, std::to_string(value), why});
+  }
+
+  void take_row() {
+    for (const std::string& clause : row_.unreadable) reasons_.push_back(clause);
+    if (lower(row_.model).find("fp8") != std::string::npos) reasons_.emplace_back("fp8 is not built");
+    if (!rule_.lacking_word.empty() && row_.model.find(rule_.lacking_word) != std::string::npos) {
+      reasons_.emplace_back(rule_.lacking);
+    }
+    put("model.layers", row_.layers);
+    put("model.hidden", row_.hidden);
+    put("model.heads", row_.heads);
+    put("model.kv_heads", row_.kv_heads);
+    put("model.ffn", row_.ffn);
+    put("model.vocab", row_.vocab);
+    put("train.sequence", row_.sequence);
+    put("train.global_batch", row_.global_batch);
+    put("cluster.gpus", row_.gpus);
+    put("parallel.tp", row_.tp);
+    put("parallel.cp", row_.cp);
+    put("parallel.pp", row_.pp);
+    put("parallel.dp", row_.dp);
+    put("parallel.virtual_stages", row_.virtual_stages);
+    put("parallel.micro_batch", row_.micro_batch);
+    put("parallel.zero", row_.zero);
+    take_recompute();
+  }
+
+  void take_recompute() {
+    if (row_.recompute.empty()) return;
+    const std::string literal = recompute_literal(row_.recompute);
+    if (literal.empty()) {
+      reasons_.push_back(fmt::format("recompute = \"{}\" is not known", row_.recompute));
+      return;
+    }
+    put("parallel.recompute", literal);
+    if (row_.recompute.ends_with("?")) {
+      assumed_.push_back(fmt::format("parallel.recompute = {} (the file doubts it)", literal));
+    }
+    if (row_.recompute.find("no SP") != std::string::npos) put("parallel.sequence_parallel", "false");
+    if (row_.recompute.find("+ SP") != std::string::npos) put("parallel.sequence_parallel", "true");
+  }
+
+  // What every source leaves open in the same way.
+  void fill_rest() {
+    fill_model();
+    fill_cluster();
+    fill_layout();
+    fill_software();
+    assume({"cluster.max_gpus", "0", "the row's cluster may be larger than the preset's"});
+    for (const char* key : {"model.layers", "model.hidden", "model.heads", "model.ffn", "model.vocab",
+                            "train.sequence", "train.global_batch", "cluster.gpus", "parallel.recompute"}) {
+      if (!has(key) && reasons_.empty()) reasons_.push_back(fmt::format("{} is not given", key));
+    }
+  }
+
+  void fill_model() {
+    const bool is_llama = lower(row_.model).find("llama") != std::string::npos;
+    assume({"model.architecture", is_llama ? "\"llama\"" : "\"gpt\"", "by the model's name"});
+    const bool gpt = keys_.at("model.architecture") == "\"gpt\"";
+    if (row_.heads) assume("model.kv_heads", *row_.heads, "as many as query heads");
+    if (gpt && row_.hidden) assume("model.ffn", 4 * *row_.hidden, "4 x hidden");
+    put("train.dtype", "\"bf16\"");  // fp16 costs the same
+  }
+
+  void fill_cluster() {
+    const GpuRule gpu = cluster_of(row_.gpu);
+    if (gpu.preset.empty()) {
+      reasons_.push_back(fmt::format("there is no preset for the GPU \"{}\"", row_.gpu));
+      return;
+    }
+    assume({"cluster.preset", fmt::format("\"{}\"", gpu.preset), gpu.why});
+    if (!gpu.device.empty()) assume({"cluster.device", fmt::format("\"{}\"", gpu.device), gpu.why});
+  }
+
+  void fill_layout() {
+    assume("parallel.cp", 1, "not given");
+    const auto size = [&](const char* key) { return has(key) ? std::stoll(keys_.at(key)) : 0; };
+    const int64_t replica = size("parallel.tp") * size("parallel.cp") * size("parallel.pp");
+    if (replica == 0) {
+      reasons_.emplace_back("the layout is not given");
+    } else if (row_.gpus && *row_.gpus % replica == 0) {
+      assume("parallel.dp", *row_.gpus / replica, "what is left of the GPUs");
+    }
+    if (replica == 0 || !row_.layers || size("parallel.pp") > 1) return;
+    // On one stage a chunk is what one reduction or gather takes at a time; these programs take a layer or
+    // so.
+    const bool gathers = has("parallel.zero") && keys_.at("parallel.zero") == "3";
+    if (gathers || rule_.chunk_is_a_layer) {
+      put("parallel.virtual_stages", std::to_string(*row_.layers));
+      assumed_.push_back(fmt::format(
+          "parallel.virtual_stages = {} (parameters and gradients go layer by layer)", *row_.layers));
+    }
+  }
+
+  void fill_software() {
+    if (rule_.software.empty()) return;
+    std::string name(rule_.software);
+    const auto named = [&](std::string_view word) { return row_.model.find(word) != std::string::npos; };
+    if (!rule_.eager_unless.empty() &&
+        std::none_of(rule_.eager_unless.begin(), rule_.eager_unless.end(), named)) {
+      name += "-eager";
+    }
+    assume({"software.preset", fmt::format("\"{}\"", name), "the source's program"});
+  }
+
+  std::string text(int64_t micro_batch, int64_t virtual_stages) const {
+    std::map<std::string, std::string> tables;
+    std::map<std::string, std::string> keys = keys_;
+    keys["parallel.micro_batch"] = std::to_string(micro_batch);
+    keys["parallel.virtual_stages"] = std::to_string(virtual_stages);
+    keys["parallel.schedule"] = virtual_stages > 1 ? "\"interleaved\"" : "\"1f1b\"";
+    for (const auto& [key, literal] : keys) {
+      const size_t dot = key.find('.');
+      tables[key.substr(0, dot)] += fmt::format("{} = {}\n", key.substr(dot + 1), literal);
+    }
+    std::string out = fmt::format("name = \"row-{}\"\n", row_.row);
+    for (const auto& [table, lines] : tables) out += fmt::format("[{}]\n{}", table, lines);
+    return out;
+  }
+
+  std::vector<int64_t> choices(const char* key, const std::vector<int64_t>& among) const {
+    if (has(key)) return {std::stoll(keys_.at(key))};
+    return among.empty() ? std::vector<int64_t>{1} : among;
+  }
+
+  void add_candidates(RowRuns& out) {
+    const std::vector<int64_t> micro_batches = choices("parallel.micro_batch", rule_.micro_batches);
+    std::vector<int64_t> chunks;
+    const bool one_stage = keys_.at("parallel.pp") == "1";
+    for (int64_t v = 1; v <= (one_stage ? 1 : rule_.most_virtual_stages); ++v) chunks.push_back(v);
+    chunks = choices("parallel.virtual_stages", chunks);
+    out.chosen = micro_batches.size() * chunks.size() > 1;
+    std::string refused;
+    for (const int64_t micro_batch : micro_batches) {
+      for (const int64_t v : chunks) {
+        // Stages of unequal depth are no choice that anyone makes.
+        if (out.chosen && *row_.layers % (v * std::stoll(keys_.at("parallel.pp"))) != 0 && v > 1) continue;
+        config::Examined examined = config::examine_run_text(text(micro_batch, v), "row", {});
+        if (examined.problems.empty()) {
+          if (out.chosen && v > 1 && examined.run.micro_batches() % examined.run.parallel.pp != 0) continue;
+          out.candidates.push_back(std::move(examined.run));
+        } else if (refused.empty()) {
+          const config::Problem& first = examined.problems.front();
+          refused =
+              fmt::format("{}{}{}: {}", first.key, first.value.empty() ? "" : " = ", first.value, first.rule);
+        }
+      }
+    }
+    if (out.candidates.empty()) reasons_.push_back(refused);
+  }
+
+  const Measurement& row_;
+  const SourceRule& rule_;
+  std::map<std::string, std::string> keys_;  // "table.key" to TOML literal
+  std::vector<std::string> assumed_, reasons_;
+};
+
+}  // namespace
+
+RowRuns runs_of(const Measurement& row, const SourceRule& rule) { return Builder(row, rule).build(); }
+
+}  // namespace lockstep::validate

@@ -1,0 +1,157 @@
+#include "validate/validation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "parallel/layout.hpp"
+#include "parallel/program.hpp"
+#include "plan/memory.hpp"
+#include "plan/step_time.hpp"
+#include "validate/measured_time.hpp"
+#include "validate/row_run.hpp"
+#include "validate/sources.hpp"
+
+namespace lockstep::validate {
+
+namespace {
+
+struct Prediction {
+  double seconds = 0;
+  double total = 0, tensors = 0;  // bytes of the fullest GPU
+  bool fits = false;
+};
+
+Prediction predict(const config::RunFile& run) {
+  const parallel::Layout layout(run);
+  const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
+  const plan::MemoryReport memory = plan::memory_of(layout, programs);
+  return {plan::step_time(layout, programs).seconds, static_cast<double>(memory.fullest().total()),
+          static_cast<double>(memory.fullest().tensors()), memory.fits()};
+}
+
+// The fastest that fits; where none does, the fastest.
+struct Choice {
+  size_t index = 0;
+  Prediction prediction;
+};
+
+Choice choose(const std::vector<config::RunFile>& candidates) {
+  Choice best;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Prediction prediction = predict(candidates[i]);
+    const bool better = prediction.fits != best.prediction.fits
+                            ? prediction.fits
+                            : prediction.seconds < best.prediction.seconds;
+    if (i == 0 || better) best = {i, prediction};
+  }
+  return best;
+}
+
+std::string choice_text(const config::RunFile& run, const Choice& choice, size_t candidates) {
+  return fmt::format(
+      "parallel.micro_batch = {}, parallel.virtual_stages = {} (of {} choices the one predicted fastest that "
+      "fits{})",
+      run.parallel.micro_batch, run.parallel.virtual_stages, candidates,
+      choice.prediction.fits ? "" : "; none fits by the model");
+}
+
+double mean(const std::vector<double>& values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+Errors errors_of(const Validation& v, const std::function<bool(const Measurement&)>& counts) {
+  Errors out;
+  std::vector<double> all, signs, held, fitted, memory;
+  for (const Skipped& one : v.skipped) {
+    if (counts(one.row)) ++out.skipped;
+  }
+  for (const Case& one : v.cases) {
+    if (!counts(one.row)) continue;
+    const double size = std::abs(one.error());
+    signs.push_back(one.error());
+    all.push_back(size);
+    (one.held_out ? held : fitted).push_back(size);
+    if (const auto error = one.memory_error()) memory.push_back(std::abs(*error));
+  }
+  out.rows = out.skipped + static_cast<int64_t>(all.size());
+  out.mean = mean(all);
+  out.most = all.empty() ? out.mean : *std::max_element(all.begin(), all.end());
+  out.bias = mean(signs);
+  out.memory_mean = mean(memory);
+  out.memory_rows = static_cast<int64_t>(memory.size());
+  out.held_out_rows = static_cast<int64_t>(held.size());
+  out.held_out_mean = mean(held);
+  out.fitted_mean = mean(fitted);
+  return out;
+}
+
+void take(const Measurement& row, Validation& out) {
+  const SourceRule& rule = rule_of(row.source);
+  RowRuns runs = runs_of(row, rule);
+  if (!runs.reason.empty()) {
+    out.skipped.push_back({row, runs.reason});
+    return;
+  }
+  const Choice choice = choose(runs.candidates);
+  const config::RunFile& run = runs.candidates[choice.index];
+  const MeasuredTime measured = measured_time(row, run, rule.model_flops);
+  if (!measured.reason.empty()) {
+    out.skipped.push_back({row, measured.reason});
+    return;
+  }
+  if (runs.chosen) runs.assumed.push_back(choice_text(run, choice, runs.candidates.size()));
+  Case one{row,          run,          measured.seconds,        measured.how, choice.prediction.seconds,
+           std::nullopt, std::nullopt, std::move(runs.assumed), false};
+  if (row.memory_gib) {
+    one.measured_memory = *row.memory_gib * 1073741824.0;
+    one.predicted_memory = rule.memory_allocated ? choice.prediction.tensors : choice.prediction.total;
+    one.assumed.emplace_back(rule.memory_allocated
+                                 ? "memory_gib is what tensors were allocated: plan's margin is left out"
+                                 : "memory_gib is what the allocator reserved: plan's margin counts");
+  }
+  out.cases.push_back(std::move(one));
+}
+
+}  // namespace
+
+std::vector<std::string> Validation::sources() const {
+  std::vector<std::pair<int, std::string>> by_row;
+  for (const Case& one : cases) by_row.emplace_back(one.row.row, one.row.source);
+  for (const Skipped& one : skipped) by_row.emplace_back(one.row.row, one.row.source);
+  std::sort(by_row.begin(), by_row.end());
+  std::vector<std::string> out;
+  for (const auto& [row, source] : by_row) {
+    if (std::find(out.begin(), out.end(), source) == out.end()) out.push_back(source);
+  }
+  return out;
+}
+
+Errors Validation::errors() const {
+  return errors_of(*this, [](const Measurement&) { return true; });
+}
+Errors Validation::errors(const std::string& source) const {
+  return errors_of(*this, [&](const Measurement& row) { return row.source == source; });
+}
+
+Validation validate(const Measurements& measurements) {
+  Validation out;
+  out.file = measurements.name;
+  out.unknown_columns = measurements.unknown_columns;
+  for (const Measurement& row : measurements.rows) take(row, out);
+  std::vector<const Measurement*> predicted;
+  for (const Case& one : out.cases) predicted.push_back(&one.row);
+  const std::vector<int> kept_out = held_out(predicted);
+  for (Case& one : out.cases) {
+    one.held_out = std::binary_search(kept_out.begin(), kept_out.end(), one.row.row);
+  }
+  return out;
+}
+
+}  // namespace lockstep::validate

@@ -1,0 +1,62 @@
+// Predicts every row of a file of published measurements with the functions of `lockstep plan`, and says how
+// far off it is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_file.hpp"
+#include "validate/measurement.hpp"
+
+namespace lockstep::validate {
+
+struct Case {
+  Measurement row;
+  config::RunFile run;                                      // as it was predicted
+  double measured = 0;                                      // seconds of a step
+  std::string measured_by;                                  // how they come from the row
+  double predicted = 0;                                     // seconds, plan::step_time
+  std::optional<double> measured_memory, predicted_memory;  // bytes of the fullest GPU, plan::memory_of
+  std::vector<std::string> assumed;                         // what the row does not say
+  bool held_out = false;                                    // kept out of fitting the presets
+
+  double error() const { return predicted / measured - 1; }
+  std::optional<double> memory_error() const {
+    if (!measured_memory) return std::nullopt;
+    return *predicted_memory / *measured_memory - 1;
+  }
+};
+
+struct Skipped {
+  Measurement row;
+  std::string reason;
+};
+
+// Of the rows of one source, or of all. Errors are relative; means are of their sizes, NaN without a row.
+struct Errors {
+  int64_t rows = 0;                     // skipped ones included
+  int64_t skipped = 0;                  //
+  double mean = 0, most = 0, bias = 0;  // of step times; bias: the mean with signs
+  double memory_mean = 0;
+  int64_t memory_rows = 0;
+  int64_t held_out_rows = 0;
+  double held_out_mean = 0, fitted_mean = 0;
+};
+
+struct Validation {
+  std::string file;
+  std::vector<Case> cases;                   // in the order of the rows
+  std::vector<Skipped> skipped;              //
+  std::vector<std::string> unknown_columns;  // not read
+
+  std::vector<std::string> sources() const;  // in the order of the rows
+  Errors errors() const;
+  Errors errors(const std::string& source) const;
+};
+
+// No row is an error: what cannot be predicted is skipped, with a reason.
+Validation validate(const Measurements& measurements);
+
+}  // namespace lockstep::validate

@@ -1,0 +1,92 @@
+// `lockstep validate` from outside: its files, its JSON, and what it says of bad input.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/json.hpp"
+#include "cli/program.hpp"
+
+namespace lockstep::test {
+namespace {
+
+const std::string own = std::string(LOCKSTEP_SOURCE_DIR) + "/data/published/measurements.csv";
+
+TEST(Validate, WithoutAFileItTakesTheRowsThatLockstepCarries) {
+  const Outcome without = lockstep({"validate", "--json"}), with = lockstep({"validate", own, "--json"});
+  ASSERT_EQ(without.code, 0) << without.err;
+  ASSERT_EQ(with.code, 0) << with.err;
+  Json a = Json::parse(without.out), b = Json::parse(with.out);
+  EXPECT_EQ(a["file"], "data/published/measurements.csv");
+  EXPECT_EQ(b["file"], own);
+  a.erase("file");
+  b.erase("file");
+  EXPECT_EQ(a, b);
+}
+
+TEST(Validate, JsonHasTheNamesOfTheInterface) {
+  const Json json = Json::parse(lockstep({"validate", "--json"}).out);
+  EXPECT_EQ(json.at("rows"), 25);
+  EXPECT_EQ(json.at("rows"), json.at("cases").size() + json.at("skipped").size());
+  for (const char* name : {"mape_step_time", "max_error", "mape_memory", "by_source"}) {
+    EXPECT_TRUE(json.contains(name)) << name;
+  }
+  size_t rows = 0;
+  for (const auto& [source, part] : json.at("by_source").items()) {
+    for (const char* name : {"rows", "skipped", "mape_step_time", "max_error", "mape_memory"}) {
+      EXPECT_TRUE(part.contains(name)) << source << " " << name;
+    }
+    rows += part.at("rows").get<size_t>();
+  }
+  EXPECT_EQ(rows, 25u);
+  for (const Json& one : json.at("cases")) {
+    const double measured = one.at("measured").get<double>(), predicted = one.at("predicted").get<double>();
+    EXPECT_DOUBLE_EQ(one.at("error").get<double>(), predicted / measured - 1);
+    for (const char* name : {"source", "model", "n_gpus", "assumed"}) EXPECT_TRUE(one.contains(name)) << name;
+  }
+  for (const Json& one : json.at("skipped")) EXPECT_FALSE(one.at("reason").get<std::string>().empty());
+}
+
+TEST(Validate, TheTableNamesSourcesAndSkippedRows) {
+  const Outcome outcome = lockstep({"validate"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* text : {"Megatron-LM SC21 Table 1", "Korthikanti 2022 Table 5", "MegaScale NSDI24 Table 2",
+                           "Llama 3 Herd Table 4", "sliding-window attention", "held out"}) {
+    EXPECT_NE(outcome.out.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(outcome.out.find("assumed:"), std::string::npos);
+  EXPECT_NE(lockstep({"validate", "--rows"}).out.find("assumed: parallel.micro_batch"), std::string::npos);
+}
+
+TEST(Validate, BadRowsAreSkippedAndBadFilesRefused) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "rows.csv";
+  const std::string header =
+      "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,global_batch_"
+      "seqs,step_time_s\n";
+  const std::string good = "mine,Llama 8B,32,4096,32,8,14336,128256,8192,H100 80G,8,8,1,1,8,";
+  std::ofstream(file) << header << good << "3.5\n"
+                      << good << "soon\n"
+                      << good << "\n"
+                      << "mine,Llama 8B,32,4096,32,8,14336,128256,8192,TPU v5p,8,8,1,1,8,3.5\n"
+                      << "mine,Llama 8B,32,4096,32,8,14336,128256,8192,H100 80G,9,8,1,1,8,3.5\n";
+  const Outcome outcome = lockstep({"validate", file, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  ASSERT_EQ(json.at("cases").size(), 1u) << outcome.out;
+  ASSERT_EQ(json.at("skipped").size(), 4u);
+  const auto reason = [&](size_t i) { return json.at("skipped")[i].at("reason").get<std::string>(); };
+  EXPECT_EQ(reason(0), "step_time_s = \"soon\" is not a positive number");
+  EXPECT_EQ(reason(1), "step_time_s, tflops_per_gpu and mfu_pct are all empty");
+  EXPECT_EQ(reason(2), "there is no preset for the GPU \"TPU v5p\"");
+  EXPECT_NE(reason(3).find("cluster.gpus = 9"), std::string::npos) << reason(3);
+
+  std::ofstream(file) << "a,b\n1,2\n";
+  const Outcome refused = lockstep({"validate", file});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("there is no column source"), std::string::npos) << refused.err;
+  EXPECT_EQ(lockstep({"validate", "absent.csv"}).code, 2);
+  EXPECT_EQ(lockstep({"validate", file, file}).code, 2);
+}
+
+}  // namespace
+}  // namespace lockstep::test
