@@ -37,7 +37,7 @@ class Walk {
       if (!layout_.reduces_in_place()) now_.reduced += state * gradient;
       if (layout.gradients_persist()) allocate_gradients(c);
     }
-    now_.tables = table_bytes();
+    now_.tables = table_bytes(layout.run(), layout.shape(), layout.micro_batches());
     note();
   }
 
@@ -89,12 +89,6 @@ class Walk {
   int64_t element_bytes() const { return layout_.shape().element_bytes; }
   int64_t gradient_buffer(int chunk) const {
     return layout_.padded_chunk_elements(stage_, chunk) * layout_.shape().gradient_bytes;
-  }
-
-  int64_t table_bytes() const {
-    const model::ShardShape& s = layout_.shape();
-    const int64_t places = 2 + (layout_.run().data.document_mask ? layout_.micro_batches() : 0);
-    return s.sequence * s.head_dim * s.statistic_bytes + places * s.tokens * 8;
   }
 
   // `workspace`: bytes of this moment alone.
@@ -197,6 +191,11 @@ void add_parts(Json& json, const StageMemory& m) {
 }
 
 }  // namespace
+
+int64_t table_bytes(const config::RunFile& run, const model::ShardShape& s, int64_t micro_batches) {
+  const int64_t places = 2 + (run.data.document_mask ? micro_batches : 0);
+  return s.sequence * s.head_dim * s.statistic_bytes + places * s.tokens * 8;
+}
 
 const StageMemory& MemoryReport::fullest() const {
   return *std::max_element(stages.begin(), stages.end(),
