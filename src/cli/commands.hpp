@@ -27,6 +27,7 @@ int train(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int simulate(const Arguments& arguments);
 int bench_collective(const Arguments& arguments);
+int bench_search(const Arguments& arguments);
 int runs(const Arguments& arguments);
 int runs_export(const Arguments& arguments);
 int doctor(const Arguments& arguments);

@@ -1,5 +1,6 @@
-// lockstep plan RUN.toml
+// lockstep plan RUN.toml [--search]
 #include "plan/report.hpp"
+#include "plan/search_report.hpp"
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -14,14 +15,24 @@ namespace lockstep::cli {
 int plan(const Arguments& arguments) {
   std::string file, cluster;
   std::vector<std::string> overrides;
-  bool json = false;
+  bool json = false, search = false;
   Flags flags("plan", "lockstep plan configs/llama3-405b-16k.toml --set parallel.tp=4 --set parallel.dp=256");
   flags.required(file, "RUN.toml", "the run file")
       .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
       .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
+      .toggle(search, "--search", "ranks all valid layouts of the run's model, GPUs and batch")
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
   const config::RunFile run = load_modelled_run(file, overrides, cluster);
+  if (search) {
+    const lockstep::plan::SearchResult result = lockstep::plan::search_layouts(run);
+    if (json) {
+      print_json(search_json(result));
+    } else {
+      print(search_text(result, text_style()));
+    }
+    return exit_ok;
+  }
   checked_programs(parallel::Layout(run));
   const lockstep::plan::Plan result = lockstep::plan::plan_of(run);
   if (json) {

@@ -50,7 +50,7 @@ class Walk {
       if (!reduces_in_place()) now_.reduced += state * gradient;
       if (layout.gradients_persist()) allocate_gradients(c);
     }
-    now_.tables = table_bytes();
+    now_.tables = table_bytes(layout.run(), layout.shape(), layout.micro_batches());
     now_.stand_ins = stand_in_bytes();
     note();
   }
@@ -118,12 +118,6 @@ class Walk {
     const model::ShardShape& s = layout_.shape();
     const int64_t rows = s.qkv_width() + s.heads * s.head_dim + s.activation_width() + s.ffn;
     return rows * s.hidden * s.element_bytes;
-  }
-
-  int64_t table_bytes() const {
-    const model::ShardShape& s = layout_.shape();
-    const int64_t places = 2 + (layout_.run().data.document_mask ? layout_.micro_batches() : 0);
-    return s.sequence * s.head_dim * s.statistic_bytes + places * s.tokens * 8;
   }
 
   // `workspace`: bytes of this moment alone.
@@ -245,6 +239,11 @@ void add_parts(Json& json, const StageMemory& m) {
 }
 
 }  // namespace
+
+int64_t table_bytes(const config::RunFile& run, const model::ShardShape& s, int64_t micro_batches) {
+  const int64_t places = 2 + (run.data.document_mask ? micro_batches : 0);
+  return s.sequence * s.head_dim * s.statistic_bytes + places * s.tokens * 8;
+}
 
 const StageMemory& MemoryReport::fullest() const {
   return *std::max_element(stages.begin(), stages.end(),

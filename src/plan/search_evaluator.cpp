@@ -1,0 +1,182 @@
+#include "plan/search_evaluator.hpp"
+
+#include <algorithm>
+
+#include "plan/memory.hpp"
+
+namespace lockstep::plan {
+
+namespace {
+
+using config::ScheduleKind;
+
+constexpr size_t first_place = 0, middle_place = 1, last_place = 2;
+
+BlockingCost of_content(const ChunkContents::Content& content, const ByPiece<PricedPasses::Pass>& pieces,
+                        BlockingCost PricedPasses::Pass::*pass) {
+  BlockingCost cost = static_cast<double>(content.layers) * (pieces[0].*pass);
+  if (content.embedding) cost += pieces[1].*pass;
+  if (content.head) cost += pieces[2].*pass;
+  return cost;
+}
+
+// How many chunks of a stage are at each place.
+struct Counts {
+  std::array<int, chunk_places> of{};
+};
+Counts counts(int stages, int chunks, size_t stage) {
+  Counts c;
+  const bool first = stage == first_place, last = stage == last_place || stages == 1;
+  c.of[first_place] = first ? 1 : 0;
+  c.of[last_place] = last && stages * chunks > 1 ? 1 : 0;
+  c.of[middle_place] = chunks - c.of[first_place] - c.of[last_place];
+  return c;
+}
+
+double host_seconds(const cost::OpPrices& prices, int64_t bytes) {
+  if (bytes == 0) return 0;
+  model::Op op;
+  op.kind = model::OpKind::host;
+  op.bytes = bytes;
+  return prices.kernel_seconds(op);
+}
+
+}  // namespace
+
+PricedPasses::PricedPasses(const config::RunFile& run, const PassTable& passes, MeshPrices& mesh,
+                           int64_t dp_bytes)
+    : table(passes) {
+  for (size_t p = 0; p < piece_kinds; ++p) {
+    const PassTable::Passes& ops = passes.passes(static_cast<Piece>(p));
+    pieces[p] = {mesh.blocking(ops.forward), mesh.blocking(ops.backward_input),
+                 mesh.blocking(ops.backward_weight)};
+  }
+  const int64_t boundary = model::boundary_bytes(passes.shape());
+  message_bytes = static_cast<double>(boundary);
+  message = mesh.seconds({model::OpKind::send, model::Axis::pp, boundary, 1});
+  table_bytes = static_cast<double>(plan::table_bytes(run, passes.shape(), 0));
+  table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1)) - table_bytes;
+  contention = contention_of(mesh.prices(), run, mesh.mesh(), passes.shape(), dp_bytes);
+  overlaps_gradients = run.software.overlap_gradients;
+  overlaps_parameters = run.software.overlap_parameters;
+}
+
+BatchTimes::BatchTimes(const config::RunFile& run, const cost::OpPrices& prices,
+                       const model::ShardShape& shape, int stages, int micro_batches) {
+  const int64_t one = int64_t{micro_batches} * shape.tokens * 8;
+  const int64_t mask = run.data.document_mask ? one : 0;
+  const int64_t ends = mask + (stages == 1 ? 2 * one : one);
+  first = last = host_seconds(prices, ends);
+  middle = host_seconds(prices, mask);
+  if (!prices.reads_ahead()) return;
+  model::Op op;
+  op.kind = model::OpKind::host;
+  op.bytes = ends;
+  read = prices.read_seconds(op);
+}
+
+Variant::Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded)
+    : passes_(&passes), state_{&whole, &sharded} {
+  for (size_t p = 0; p < chunk_places; ++p) {
+    const ChunkContents::Content& content = whole.contents.at[p];
+    live_[p] = passes.table.live(content);
+    stash_[p] = passes.table.stash(content);
+    for (size_t r = 0; r + 1 < running_kinds; ++r) {
+      peaks_[p][r] = passes.table.peak(content, static_cast<Running>(r));
+    }
+    peaks_[p][running_kinds - 1] = whole.packed[p];
+    for (size_t z = 0; z < 2; ++z) {
+      ChunkCost& cost = costs_[z][p];
+      cost = state_[z]->chunks[p];
+      cost.forward = of_content(content, passes.pieces, &PricedPasses::Pass::forward);
+      cost.backward_input = of_content(content, passes.pieces, &PricedPasses::Pass::backward_input);
+      cost.backward_weight = of_content(content, passes.pieces, &PricedPasses::Pass::backward_weight);
+    }
+  }
+}
+
+Evaluation Variant::evaluate(const PipelineChoice& pipeline, const PipelineMoments& moments,
+                             const BatchTimes& batch) const {
+  return {seconds(pipeline, moments, batch), bytes(pipeline, moments)};
+}
+
+double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
+                        const BatchTimes& batch) const {
+  const size_t sharded = c.zero > 0 ? 1 : 0;
+  const StateTable& state = *state_[sharded];
+  const Overlap overlap{c.schedule, c.stages,   c.chunks,         c.micro_batches,    false,
+                        c.zero < 2, c.reshards, passes_->message, passes_->contention};
+  // Chunks: those of a stage's first and of its others apart where gathers make them differ.
+  std::array<ChunkTimes, 3 * 4> times;
+  std::array<StageTimes, 3> stages;
+  size_t chunks_used = 0, stages_used = 0;
+  const auto add_stage = [&](size_t stage, int count, const StageMoments& of, double load) {
+    const Counts in_stage = counts(c.stages, c.chunks, stage);
+    const size_t begin = chunks_used;
+    bool first = true;
+    for (size_t p = 0; p < chunk_places; ++p) {
+      int left = in_stage.of[p];
+      if (left == 0) continue;
+      ChunkCost cost = costs_[sharded][p];
+      cost.unshards = c.zero == 3 ? of.unshards[p] : 0;
+      if (first && c.zero == 3 && left > 1) {
+        times[chunks_used++] = chunk_times(overlap, cost, true, 1);
+        first = false;
+        --left;
+      }
+      times[chunks_used++] = chunk_times(overlap, cost, first, left);
+      first = false;
+    }
+    stages[stages_used++] = {count, std::span(times.data() + begin, chunks_used - begin), load,
+                             state.norm[stage], state.norm_pp};
+  };
+  add_stage(first_place, 1, moments.first, batch.first);
+  if (c.stages > 2) add_stage(middle_place, c.stages - 2, moments.middle, batch.middle);
+  if (c.stages > 1) add_stage(last_place, 1, moments.last, batch.last);
+  const bool gathers = c.zero == 1 || c.zero == 2;
+  const StepShape shape{c.schedule,
+                        c.stages,
+                        c.chunks,
+                        c.micro_batches,
+                        c.zero == 3,
+                        gathers && passes_->overlaps_parameters,
+                        gathers && !passes_->overlaps_parameters,
+                        passes_->overlaps_gradients,
+                        passes_->message,
+                        std::span(stages.data(), stages_used)};
+  return std::max(batch.read, pipeline_seconds(shape) + step_ends(shape).total());
+}
+
+double Variant::stage_bytes(const PipelineChoice& c, const StageMoments& stage, const ByPlace& chunks) const {
+  const StateTable& state = *state_[c.zero > 0 ? 1 : 0];
+  double most = 0;
+  for (const Moment& m : stage.moments) {
+    double bytes = m.messages * passes_->message_bytes +
+                   peaks_[static_cast<size_t>(m.of)][static_cast<size_t>(m.running)];
+    for (size_t p = 0; p < chunk_places; ++p) {
+      bytes += m.live[p] * live_[p] + m.stashed[p] * stash_[p] + m.gradients[p] * state.gradients[p] +
+               m.norms[p] * state.norms[p] + m.gathered[p] * state.weights[p];
+    }
+    most = std::max(most, bytes);
+  }
+  for (size_t p = 0; p < chunk_places; ++p) {
+    most += chunks[p] * (state.own[p] + (c.zero == 3 ? state.shards[p] : state.weights[p]));
+  }
+  return most;
+}
+
+double Variant::bytes(const PipelineChoice& c, const PipelineMoments& moments) const {
+  const auto of = [&](const StageMoments& stage, size_t place) {
+    const Counts in_stage = counts(c.stages, c.chunks, place);
+    const ByPlace chunks = {static_cast<double>(in_stage.of[0]), static_cast<double>(in_stage.of[1]),
+                            static_cast<double>(in_stage.of[2])};
+    return stage_bytes(c, stage, chunks);
+  };
+  double most = of(moments.first, first_place);
+  if (c.stages > 2) most = std::max(most, of(moments.middle, middle_place));
+  if (c.stages > 1) most = std::max(most, of(moments.last, last_place));
+  most += passes_->table_bytes + c.micro_batches * passes_->table_bytes_of_batch;
+  return (1 + margin_share) * most;
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,65 @@
+// Evaluates one layout of a search in memory and time, from tables.
+#pragma once
+
+#include "plan/hidden_collectives.hpp"
+#include "plan/search.hpp"
+#include "plan/search_tables.hpp"
+
+namespace lockstep::plan {
+
+// Passes of a micro-batch on one mesh.
+struct PricedPasses {
+  // `dp_bytes`: of gradients that are reduced beside them.
+  PricedPasses(const config::RunFile& run, const PassTable& passes, MeshPrices& mesh, int64_t dp_bytes);
+
+  struct Pass {
+    BlockingCost forward, backward_input, backward_weight;
+  };
+  const PassTable& table;
+  ByPiece<Pass> pieces;
+  double message = 0;  // seconds of a hidden state to the next stage
+  double message_bytes = 0;
+  double table_bytes = 0;           // beside the documents' places
+  double table_bytes_of_batch = 0;  // of each micro-batch
+  Contention contention;
+  bool overlaps_gradients = true, overlaps_parameters = false;
+};
+
+// What loading a batch of so many micro-batches takes.
+struct BatchTimes {
+  BatchTimes(const config::RunFile& run, const cost::OpPrices& prices, const model::ShardShape& shape,
+             int stages, int micro_batches);
+  double first = 0, middle = 0, last = 0;  // seconds of the stages
+  double read = 0;                         // of the longest read beside the step; 0: none
+};
+
+struct PipelineChoice {
+  config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
+  int stages = 1, chunks = 1, micro_batches = 1;
+  int zero = 1;
+  bool reshards = true;
+};
+
+// A cut with its passes: everything but schedule, batch and zero.
+class Variant {
+ public:
+  Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded);
+
+  const model::ShardShape& shape() const { return passes_->table.shape(); }
+  Evaluation evaluate(const PipelineChoice& pipeline, const PipelineMoments& moments,
+                      const BatchTimes& batch) const;
+
+ private:
+  double seconds(const PipelineChoice& pipeline, const PipelineMoments& moments,
+                 const BatchTimes& batch) const;
+  double bytes(const PipelineChoice& pipeline, const PipelineMoments& moments) const;
+  double stage_bytes(const PipelineChoice& pipeline, const StageMoments& stage, const ByPlace& chunks) const;
+
+  const PricedPasses* passes_;
+  std::array<const StateTable*, 2> state_;                    // whole, sharded
+  std::array<std::array<ChunkCost, chunk_places>, 2> costs_;  //
+  ByPlace live_{}, stash_{};
+  std::array<std::array<double, running_kinds>, chunk_places> peaks_{};
+};
+
+}  // namespace lockstep::plan

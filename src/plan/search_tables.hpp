@@ -1,0 +1,92 @@
+// What a search works out once and uses for many layouts: kernels and bytes of passes, transfers on a mesh,
+// and the state of a cut into chunks. All of it comes from the programs and prices that `plan` uses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "cost/op_prices.hpp"
+#include "cost/transfer_prices.hpp"
+#include "plan/search_shapes.hpp"
+#include "plan/stage_costs.hpp"
+
+namespace lockstep::plan {
+
+// What chunks consist of.
+enum class Piece : uint8_t { layer, embedding, head };
+inline constexpr size_t piece_kinds = 3;
+template <class T>
+using ByPiece = std::array<T, piece_kinds>;
+
+// Chunks of a cut, by place; a place that the cut does not have has no layers and no pieces.
+struct ChunkContents {
+  struct Content {
+    int layers = 0;
+    bool embedding = false, head = false;
+  };
+  std::array<Content, chunk_places> at;
+};
+
+// Passes of one micro-batch, whatever the mesh beyond tp and cp.
+class PassTable {
+ public:
+  // `run`: with the tp, cp, micro-batch, sequence parallel and recompute in question.
+  PassTable(const config::RunFile& run, const cost::OpPrices& prices);
+
+  struct Passes {
+    OpSums forward, backward_input, backward_weight;
+  };
+  const Passes& passes(Piece piece) const { return passes_[static_cast<size_t>(piece)]; }
+  const model::ShardShape& shape() const { return shape_; }
+  // Bytes, as parallel::LiveActivations and pass_memory count them.
+  double live(const ChunkContents::Content& content) const { return sum(live_, content); }
+  double stash(const ChunkContents::Content& content) const { return sum(stash_, content); }
+  double peak(const ChunkContents::Content& content, Running running) const;
+
+ private:
+  // Bytes with no layer, with one, and of each further one.
+  struct Line {
+    double none = 0, one = 0, further = 0;
+  };
+  static double sum(const ByPiece<double>& pieces, const ChunkContents::Content& content) {
+    return content.layers * pieces[0] + (content.embedding ? pieces[1] : 0) + (content.head ? pieces[2] : 0);
+  }
+  void find_peaks(config::RunFile run);
+
+  model::ShardShape shape_;
+  ByPiece<Passes> passes_;
+  ByPiece<double> live_{}, stash_{};
+  std::array<std::array<Line, running_kinds>, 4> peaks_{};  // by embedding + 2 head
+};
+
+// Prices of transfers, of the slowest group or rank.
+class MeshPrices {
+ public:
+  explicit MeshPrices(config::RunFile run);  // `run`: with the mesh in question
+
+  double seconds(const cost::Transfer& transfer);
+  BlockingCost blocking(const OpSums& ops);  // over tp and cp
+  cost::TransferPrices& prices() { return prices_; }
+  const parallel::Mesh& mesh() const { return mesh_; }
+
+ private:
+  parallel::Mesh mesh_;
+  cost::TransferPrices prices_;
+};
+
+// State of the chunks of one cut on one mesh: bytes, and what the step's end costs.
+struct StateTable {
+  // `layout`: with the cut, mesh, zero and sequence parallel in question.
+  StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh);
+
+  ChunkContents contents;
+  std::array<ChunkCost, chunk_places> chunks;  // what is no pass
+  ByPlace weights{}, gradients{};              // bytes of whole chunks
+  ByPlace shards{}, own{};    // of this rank's weights; of master weights, moments and reduced gradients
+  ByPlace packed{}, norms{};  // bytes of key and value gradients in one message; of norms' that wait
+  std::array<double, chunk_places> norm{};  // seconds of the first, a middle and the last stage
+  double norm_pp = 0;
+};
+
+}  // namespace lockstep::plan
