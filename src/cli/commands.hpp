@@ -31,5 +31,6 @@ int runs(const Arguments& arguments);
 int runs_export(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int calibrate(const Arguments& arguments);
+int facts(const Arguments& arguments);
 
 }  // namespace lockstep::cli
