@@ -91,8 +91,8 @@ Fact layout_long_context() {
                 {"16,384", "16384"},
                 {fmt::format("Some copies of P print DP4, which gives {} GPUs and {} tokens a step, not 16M.",
                              format_thousands(fewer_gpus), format_count(tokens)),
-                 fmt::format("有的 P 版本印作 DP4，那只有 {} 块 GPU、每步 {} 个词元，而非 16M。",
-                             format_thousands(fewer_gpus), format_count(tokens))});
+                 fmt::format("有的 P 版本印作 DP4，那只有 {} 块 GPU、每步 {:.0f} 万个词元，而非 1678 万。",
+                             format_thousands(fewer_gpus), tokens / 1e4)});
 }
 
 Fact stages(const Basis& basis) {
