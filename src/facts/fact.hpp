@@ -57,7 +57,8 @@ struct Fact {
   std::optional<Verdict> decided;
   Words why;  // one line
   std::string formula, inputs;
-  std::string command;  // that reproduces it
+  std::string command;     // that reproduces it
+  bool simulated = false;  // the value comes from a simulated step, not from arithmetic
 
   Verdict verdict() const;
   // computed / stated - 1 of the figure that is farthest off; none without figures.

@@ -103,7 +103,8 @@ Fact cluster_power(const Basis& basis) {
       .inputs = fmt::format("{:.0f} W a GPU; {:g} W a host, {:g} W of network a GPU, PUE {:g}", power.one_gpu,
                             basis.run().cluster.host_watts_per_node,
                             basis.run().cluster.network_watts_per_gpu, basis.run().cluster.pue),
-      .command = simulate_command + " --json   # power"};
+      .command = simulate_command + " --json   # power",
+      .simulated = true};
 }
 
 // Both must be over 10 MW: most less least of a step, and the largest change within milliseconds.
@@ -139,7 +140,8 @@ Fact swing(const Basis& basis) {
               "communicating, {:g} W waiting; hosts, network and cooling do not follow so fast",
               basis.layout().stages(), basis.gpus() / (4.0 * basis.layout().stages()), c.gpu_compute_watts,
               c.gpu_communication_watts, c.gpu_idle_watts),
-          .command = simulate_command + " --trace step.json   # the spans that it is made of"};
+          .command = simulate_command + " --trace step.json   # the spans that it is made of",
+          .simulated = true};
 }
 
 Fact cooling() {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/units.hpp"
 #include "facts/rows.hpp"
+#include "plan/traffic.hpp"
 
 namespace lockstep::facts {
 
@@ -75,10 +77,11 @@ Fact manual() {
 }
 
 Fact diloco(const Basis& basis) {
-  // Bytes that a rank sends for gradients in 500 steps, with an exchange each step and with one.
-  const double bytes = 4 * static_cast<double>(basis.layout().padded_chunk_elements(1, 0));
-  const double steps = 500;
+  // Of a GPU of the second stage, in 500 steps: an exchange after each, or one.
+  constexpr int steps = 500;
+  const auto bytes = static_cast<double>(plan::traffic_of(basis.layout(), basis.programs().at(1)).dp);
   const double ratio = steps * bytes / bytes;
+  const std::string each = format_bytes(bytes), then = format_bytes(bytes / steps);
   return {
       .id = "diloco",
       .group = Group::elsewhere,
@@ -90,10 +93,12 @@ Fact diloco(const Basis& basis) {
       .unit = "x",
       .shown = {fmt::format("{:.0f}x", ratio), fmt::format("{:.0f} 倍", ratio)},
       .decided = {},
-      .why =
-          {"One exchange of the same tensors in the same type in place of 500; what it does to the loss is "
-           "another matter.",
-           "同样张量、同样类型，以一次交换代替 500 次；对损失的影响另当别论。"},
+      .why = {fmt::format("One exchange in place of 500, of the same tensors and type: {} a GPU and step "
+                          "become {} on average. What it does to the loss is another matter.",
+                          each, then),
+              fmt::format(
+                  "以一次交换代替 500 次，张量与类型不变：每卡每步 {} 平均降为 {}。对损失的影响另当别论。",
+                  each, then)},
       .formula = "H x bytes / bytes",
       .inputs = "H = 500",
       .command = "lockstep plan " + run_405b_file + " --json   # traffic.dp_bytes, of every step"};

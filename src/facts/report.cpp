@@ -108,6 +108,13 @@ std::string figures_line(const std::string& id, const std::string& stated, const
   return left(id, 15) + right(stated, 22) + right(computed, 24) + right(difference, 12) + "   ";
 }
 
+// How the computed value came about.
+Words origin(const Fact& fact) {
+  if (fact.verdict() == Verdict::published) return {"published", "公开"};
+  if (fact.simulated) return {"simulated", "模拟"};
+  return {"computed", "计算"};
+}
+
 // Cells of a Markdown table hold no bars.
 std::string cell(std::string text) {
   for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\|");
@@ -140,8 +147,10 @@ std::string facts_text(const std::vector<Fact>& facts, Language language, const 
         "  {} {}{}\n", painted(verdict, mark(verdict), style),
         figures_line(fact.id, say(fact.stated, language), say(fact.shown, language), difference_text(fact)),
         painted(verdict, say(verdict_words(verdict), language), style));
-    add_wrapped(out, fmt::format("{} ({})", say(fact.claim, language), fmt::join(fact.sources, ", ")), 4,
-                nullptr);
+    add_wrapped(out,
+                fmt::format("{} ({}; {})", say(fact.claim, language), fmt::join(fact.sources, ", "),
+                            say(origin(fact), language)),
+                4, nullptr);
     add_wrapped(out, say(fact.why, language), 4, &style);
   }
   out += "\n";
@@ -169,10 +178,11 @@ std::string facts_markdown(const std::vector<Fact>& facts, Language language) {
       out += fmt::format("\n## {}\n\n| {} |\n| --- | --- | ---: | ---: | ---: | --- | --- |\n",
                          say(title(*group), language), fmt::join(names, " | "));
     }
-    out += fmt::format(
-        "| `{}` | {} ({}) | {} | {} | {} | {} | {} |\n", fact.id, cell(say(fact.claim, language)),
-        fmt::join(fact.sources, ", "), cell(say(fact.stated, language)), cell(say(fact.shown, language)),
-        difference_text(fact), say(verdict_words(fact.verdict()), language), cell(say(fact.why, language)));
+    out += fmt::format("| `{}` | {} ({}; {}) | {} | {} | {} | {} | {} |\n", fact.id,
+                       cell(say(fact.claim, language)), fmt::join(fact.sources, ", "),
+                       say(origin(fact), language), cell(say(fact.stated, language)),
+                       cell(say(fact.shown, language)), difference_text(fact),
+                       say(verdict_words(fact.verdict()), language), cell(say(fact.why, language)));
   }
   return out;
 }
@@ -198,6 +208,7 @@ Json facts_json(const std::vector<Fact>& facts, Language language) {
     one["stated_as"] = say(fact.stated, language);
     one["group"] = say(title(fact.group), language);
     one["sources"] = fact.sources;
+    one["origin"] = origin(fact).en;
     list.push_back(std::move(one));
   }
   return list;
@@ -220,6 +231,7 @@ std::string explanation(const Fact& fact, Language language, const cost::Style& 
   };
   row("stated", "所述", say(fact.stated, language));
   row("computed", "计算", say(fact.shown, language));
+  row("origin", "出处", say(origin(fact), language));
   row("difference", "相差", difference_text(fact));
   row("formula", "公式", fact.formula);
   row("inputs", "输入", fact.inputs);

@@ -16,9 +16,9 @@ enum class Language : uint8_t { en, zh };
 std::string facts_text(const std::vector<Fact>& facts, Language language, const cost::Style& style);
 // A page with a table a group.
 std::string facts_markdown(const std::vector<Fact>& facts, Language language);
-// A list of `id claim stated computed unit verdict why difference group sources`. `stated` and `computed` are
-// numbers, lists where a claim has several, words where there is no number, null where there is nothing;
-// `difference` is a share, or null.
+// A list of `id claim stated computed unit verdict why difference stated_as group sources origin`. `stated`
+// and `computed` are numbers, lists where a claim has several, words where there is no number, null where
+// there is nothing; `difference` is a share, or null.
 Json facts_json(const std::vector<Fact>& facts, Language language);
 // One claim with formula, inputs, source and the command that reproduces it.
 std::string explanation(const Fact& fact, Language language, const cost::Style& style);

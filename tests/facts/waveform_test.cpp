@@ -4,6 +4,9 @@
 
 #include <stdexcept>
 
+#include "cost/power.hpp"
+#include "facts/basis.hpp"
+
 namespace lockstep::facts {
 namespace {
 
@@ -52,6 +55,15 @@ TEST(Waveform, OverlappingSpansCountOnceAndRanksEqually) {
   ASSERT_EQ(w.watts.size(), 3u);
   for (const double value : w.watts) EXPECT_NEAR(value, 5 * 700 + 5 * 100, 1e-6);
   EXPECT_NEAR(w.mean(2.5e-3), 4000, 1e-6) << "the last bin is shorter";
+}
+
+// Two ways from the same step: spans of a few ranks, and the split, a mean over all.
+TEST(Waveform, ItsMeanIsNearThePowerByTheStepsSplit) {
+  const Basis basis;
+  const double by_spans = basis.waveform().mean(basis.step().seconds);
+  const std::optional<cost::Power> by_split = cost::power_of(basis.run(), basis.step().split);
+  ASSERT_TRUE(by_split.has_value());
+  EXPECT_NEAR(by_spans / by_split->gpus, 1, 0.05);
 }
 
 TEST(Waveform, RefusesNothingToGoBy) {
