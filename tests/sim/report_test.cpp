@@ -188,9 +188,9 @@ TEST(SimulateReport, JsonHasTheNamesOfTheInterface) {
   const Json json = simulate_json(run, steps[0], {steps[0].seconds}, memory);
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"layout", "model", "memory", "step", "ranks", "ops", "wall_seconds",
-                                      "slowest_rank", "seconds_p50", "seconds_p99", "phases"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"layout", "model", "memory", "step", "power", "ranks", "ops",
+                                             "wall_seconds", "slowest_rank", "seconds_p50", "seconds_p99",
+                                             "phases"}));
   EXPECT_EQ(json["step"]["seconds"], steps[0].seconds);
   EXPECT_EQ(json["memory"]["fits"], true);
   std::vector<std::string> phases;
