@@ -37,7 +37,7 @@ constexpr Feature table[] = {
     {"doctor", "what this build and machine can do, and what to install for the rest", true},
     {"campaign", "many days with failures, checkpoints, spares and restarts", false},
     {"validate", "predicts published measurements and prints the errors", true},
-    {"facts", "computes the published claims", false},
+    {"facts", "computes public claims about the training of Llama 3 405B", true},
     {"sample", "writes text from a checkpoint", false},
     {"calibrate", "measures this machine and writes a cluster file", true},
     {"diagnose", "reads flight-recorder dumps and names the culprit", false},
@@ -66,6 +66,7 @@ constexpr Entry entries[] = {
     {"doctor", doctor},
     {"calibrate", calibrate},
     {"validate", validate},
+    {"facts", facts},
 };
 
 constexpr std::string_view out_of_memory =

@@ -33,5 +33,6 @@ int runs_export(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int calibrate(const Arguments& arguments);
 int validate(const Arguments& arguments);
+int facts(const Arguments& arguments);
 
 }  // namespace lockstep::cli

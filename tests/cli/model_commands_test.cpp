@@ -80,6 +80,22 @@ TEST(Plan, The405BFileAsJson) {
   EXPECT_EQ(document["traffic"]["cp_bytes"], 0);
 }
 
+TEST(Plan, PowerAndEnergyFollowWhatIfs) {
+  const std::vector<std::string> words = {"plan", llama405b(), "--json"};
+  std::vector<std::string> doubled = words;
+  doubled.insert(doubled.end(), {"--set", "cluster.pue=2.2"});  // the preset has 1.1
+  const Json usual = Json::parse(lockstep(words).out), costly = Json::parse(lockstep(doubled).out);
+  const double megawatts = usual["power"]["average_megawatts"].get<double>();
+  EXPECT_NEAR(costly["power"]["average_megawatts"].get<double>(), 2 * megawatts, 1e-9);
+  EXPECT_NEAR(costly["power"]["peak_megawatts"].get<double>(),
+              2.2 * (16384 * (700.0 + 60) + 2048 * 3000.0) / 1e6, 1e-9);
+  EXPECT_NEAR(usual["training"]["energy_megawatt_hours"].get<double>(),
+              megawatts * 24 * usual["training"]["days"].get<double>(), 1e-6);
+  const Json local = Json::parse(lockstep({"plan", tiny().string(), "--json"}).out);
+  EXPECT_TRUE(local["power"].is_null()) << "nobody has said what a worker process draws";
+  EXPECT_TRUE(local["training"]["energy_megawatt_hours"].is_null());
+}
+
 // Every cut that the run file can name: planned and simulated, with a trace.
 TEST(PlanAndSimulate, TakeEveryCut) {
   const std::vector<std::vector<std::string>> cuts = {

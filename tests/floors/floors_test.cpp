@@ -28,7 +28,7 @@ const std::map<std::string, int> floors = {
     {"parallel", 4},                                                        //
     {"cost", 5},     {"comm", 5},    {"data", 5},                           //
     {"plan", 6},     {"sim", 6},     {"nn", 6},         {"resilience", 6},  //
-    {"train", 7},    {"serve", 7},   {"validate", 7},                       //
+    {"train", 7},    {"serve", 7},   {"validate", 7},   {"facts", 7},       //
     {"cli", 8},      {"worker", 8},
 };
 const std::set<std::string> torch_rooms = {"nn", "train", "worker"};

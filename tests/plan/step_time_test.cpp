@@ -195,7 +195,7 @@ TEST(PlanReport, TextOfASmallRun) {
   const config::RunFile run = config::load_run_file(LOCKSTEP_SOURCE_DIR "/configs/tiny.toml", {});
   const Plan plan = plan_of(run);
   const std::string text = plan_text(plan, {});
-  for (const char* part : {" GFLOP/s a GPU", "cost at $0 a GPU-hour"}) {
+  for (const char* part : {" GFLOP/s a GPU", "cost at $0 a GPU-hour", "Power is not known"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   const size_t hours = text.find("GPU-hours");
@@ -205,9 +205,9 @@ TEST(PlanReport, TextOfASmallRun) {
 
 TEST(PlanReport, TextNamesTheFiguresThatMatter) {
   const std::string text = plan_text(plan_of(large_run()), {});
-  for (const char* part :
-       {"a step  (computed)", "6.49 TB", "7.31 TB", "it fits", "weights", "activations", "15.6T",
-        "406B parameters", "16,384", "cost at $2.99 a GPU-hour", "bytes  of the GPU", "8,192 tokens"}) {
+  for (const char* part : {"a step  (computed)", "6.49 TB", "7.31 TB", "it fits", "weights", "activations",
+                           "15.6T", "406B parameters", "16,384", "cost at $2.99 a GPU-hour",
+                           "bytes  of the GPU", "8,192 tokens", "Power at the meter", "PUE 1.1", "GWh"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   config::RunFile none = large_run();
