@@ -186,15 +186,18 @@ class Builder {
   }
 
   std::vector<int64_t> choices(const char* key, const std::vector<int64_t>& among) const {
-    if (has(key)) return {std::stoll(keys_.at(key))};
-    return among.empty() ? std::vector<int64_t>{1} : among;
+    return has(key) ? std::vector<int64_t>{std::stoll(keys_.at(key))} : among;
   }
 
   void add_candidates(RowRuns& out) {
+    const bool one_stage = keys_.at("parallel.pp") == "1";
+    if (rule_.micro_batches.empty()) assume("parallel.micro_batch", 1, "not given");
+    if (one_stage || rule_.most_virtual_stages == 1) {
+      assume("parallel.virtual_stages", 1, one_stage ? "one pipeline stage" : "not given");
+    }
     const std::vector<int64_t> micro_batches = choices("parallel.micro_batch", rule_.micro_batches);
     std::vector<int64_t> chunks;
-    const bool one_stage = keys_.at("parallel.pp") == "1";
-    for (int64_t v = 1; v <= (one_stage ? 1 : rule_.most_virtual_stages); ++v) chunks.push_back(v);
+    for (int64_t v = 1; v <= rule_.most_virtual_stages; ++v) chunks.push_back(v);
     chunks = choices("parallel.virtual_stages", chunks);
     out.chosen = micro_batches.size() * chunks.size() > 1;
     std::string refused;

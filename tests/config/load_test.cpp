@@ -265,7 +265,9 @@ TEST(Training, RefusesSoftwareThatItIsNot) {
                            "software.cross_entropy=unfused", "software.gradient_dtype=compute",
                            "software.overlap_gradients=false", "software.overlap_parameters=true",
                            "software.recompute_early_stop=false", "software.tensor_parallel_copies=true",
-                           "software.tensor_parallel_overlap=0.5", "software.elementwise_traffic=2.5"}) {
+                           "software.tensor_parallel_overlap=0.5", "software.elementwise_traffic=2.5",
+                           "software.reduce_in_place=true", "software.fused_weight_gradients=true",
+                           "software.loss_memory=4", "parallel.recompute=[\"second_products\"]"}) {
     const RunFile run = examine_tiny({flag}).run;
     try {
       check_for_training(run);

@@ -248,7 +248,8 @@ TEST(Problems, OneRuleEach) {
       {{"parallel.recompute=[\"norms\", \"swiglu\"]"},
        "--set parallel.recompute=[\"norms\", \"swiglu\"]: parallel.recompute = [\"norms\", \"swiglu\"]: must "
        "be "
-       "\"none\", \"full\" or a list of \"norm\", \"swiglu\", \"gelu\", \"attention\", each once; nearest "
+       "\"none\", \"full\" or a list of \"norm\", \"swiglu\", \"gelu\", \"attention\", \"second_products\", "
+       "each once; nearest "
        "value that "
        "works: "
        "[\"norm\", \"swiglu\"]"},
