@@ -37,10 +37,12 @@ global_batch = 8
 )";
 constexpr std::array<int64_t, 7> cluster_sizes = {64, 128, 256, 512, 768, 1024, 1536};
 
-// Every multiple of 32 sequences up to 2,048, of 16 M tokens.
+// 4 to 7 times each power of two from 16 to 1,024: 64 to 7,168 sequences.
 std::vector<int64_t> batch_sizes() {
   std::vector<int64_t> out;
-  for (int64_t batch = 32; batch <= 2048; batch += 32) out.push_back(batch);
+  for (int64_t power = 16; power <= 1024; power *= 2) {
+    for (const int64_t times : {4, 5, 6, 7}) out.push_back(times * power);
+  }
   return out;
 }
 
@@ -134,18 +136,18 @@ int bench_search(const Arguments& arguments) {
   const std::vector<int64_t> batches = batch_sizes();
   const Clock::time_point start = Clock::now();
   int64_t evaluated = 0, valid = 0, sweeps = 0;
-  std::vector<Case> cases;  // of the last sweep
+  std::vector<Case> cases;  // each cluster size as it was searched last
   std::unique_ptr<LayoutSearch> search;
   for (size_t i = 0; since(start) < static_cast<double>(seconds); i = (i + 1) % cluster_sizes.size()) {
     if (i == 0) {  // from nothing: building the tables counts
       search = std::make_unique<LayoutSearch>(base.run, batches);
-      cases.clear();
       ++sweeps;
     }
     const Clock::time_point case_start = Clock::now();
     BestOfBatches best(base.run.cluster.memory_bytes, batches.size());
     search->run_over(cluster_sizes[i], best);
-    cases.push_back({cluster_sizes[i], best.evaluated(), best.valid(), since(case_start), best.best()});
+    if (cases.size() <= i) cases.emplace_back();
+    cases[i] = {cluster_sizes[i], best.evaluated(), best.valid(), since(case_start), best.best()};
     evaluated += best.evaluated();
     valid += best.valid();
   }

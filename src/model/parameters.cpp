@@ -70,11 +70,16 @@ Parameter vocabulary_matrix(const config::ModelConfig& m, const char* name, Fami
 
 template <class Takes>
 int64_t local_count(const config::ModelConfig& m, const ChunkContent& content, int64_t tp, Takes takes) {
-  int64_t count = 0;
-  for (const Parameter& p : chunk_parameters(m, content)) {
-    if (takes(p)) count += p.local_count(tp);
-  }
-  return count;
+  const auto count = [&](const ChunkContent& part) {
+    int64_t sum = 0;
+    for (const Parameter& p : chunk_parameters(m, part)) {
+      if (takes(p)) sum += p.local_count(tp);
+    }
+    return sum;
+  };
+  // All layers have the same parameters.
+  const int64_t layers = content.layers == 0 ? 0 : content.layers * count({0, 1, false, false});
+  return layers + count({0, 0, content.embedding, content.head});
 }
 
 }  // namespace

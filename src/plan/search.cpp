@@ -30,6 +30,7 @@ class LayoutSearch::Engine {
       : base_(run), batches_(std::move(batches)), recompute_{{}, {"attention"}, {"full"}} {
     base_.simulate.slow_links.clear();
     base_.train.batch_ramp.clear();
+    base_.origin = {};
     config::ParallelConfig& p = base_.parallel;
     own_micro_batch_ = p.micro_batch;
     if (std::find(recompute_.begin(), recompute_.end(), p.recompute) == recompute_.end()) {
@@ -125,7 +126,6 @@ class LayoutSearch::Engine {
   }
 
   void mesh(SearchLayout l, Visitor& visitor) {
-    std::vector<std::vector<Variant>> variants;  // of each micro-batch
     std::unique_ptr<MeshPrices> prices;
     for (l.virtual_stages = 1; l.virtual_stages <= most_chunks; ++l.virtual_stages) {
       if (!cut(l)) continue;
@@ -198,13 +198,16 @@ class LayoutSearch::Engine {
     if (l.virtual_stages > 1) schedules = several;
     if (l.pp == 1 && l.virtual_stages == 1) schedules = schedules.first(1);
     const bool shards = l.dp * l.cp > 1;
+    seconds_.resize(variants.size());
+    peaks_.resize(variants.size());
     for (const ScheduleKind schedule : schedules) {
       l.schedule = schedule;
+      const bool reshards = base_.parallel.reshard_after_forward;
+      const PipelineShapes::ByZero& by_zero =
+          shapes_.of({schedule, static_cast<int>(l.pp), static_cast<int>(l.virtual_stages),
+                      static_cast<int>(l.micro_batches), reshards});
       for (l.zero = 0; l.zero <= (shards ? 3 : 0); ++l.zero) {
-        const bool reshards = l.zero < 3 || base_.parallel.reshard_after_forward;
-        const PipelineMoments& moments =
-            shapes_.of({schedule, static_cast<int>(l.pp), static_cast<int>(l.virtual_stages),
-                        static_cast<int>(l.micro_batches), static_cast<int>(l.zero), shards, reshards});
+        const PipelineMoments& moments = by_zero[static_cast<size_t>(l.zero)];
         const PipelineChoice pipeline{schedule,
                                       static_cast<int>(l.pp),
                                       static_cast<int>(l.virtual_stages),
@@ -213,7 +216,10 @@ class LayoutSearch::Engine {
                                       reshards};
         for (size_t v = 0; v < variants.size(); ++v) {
           std::tie(l.sequence_parallel, l.recompute) = choices[v];
-          visitor.take(l, variants[v].evaluate(pipeline, moments, batch));
+          // What does not change from one zero to the next is not computed again.
+          if (l.zero != 2) seconds_[v] = variants[v].seconds(pipeline, moments, batch);
+          if (l.zero != 1) peaks_[v] = variants[v].peaks(pipeline, moments);
+          visitor.take(l, {seconds_[v], variants[v].bytes(pipeline, peaks_[v])});
         }
       }
     }
@@ -224,6 +230,8 @@ class LayoutSearch::Engine {
   std::vector<std::vector<std::string>> recompute_;
   int64_t own_micro_batch_ = 1, gpus_ = 0;
   PipelineShapes shapes_;
+  std::vector<double> seconds_;  // of the variants in question
+  std::vector<std::array<double, chunk_places>> peaks_;
   std::map<PassKey, std::unique_ptr<PassTable>> passes_;
   // Of the mesh, and of its cut, in question.
   std::map<std::tuple<int64_t, bool, size_t>, std::unique_ptr<PricedPasses>> priced_;

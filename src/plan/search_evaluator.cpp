@@ -56,6 +56,7 @@ PricedPasses::PricedPasses(const config::RunFile& run, const PassTable& passes, 
   message = mesh.seconds({model::OpKind::send, model::Axis::pp, boundary, 1});
   table_bytes = static_cast<double>(plan::table_bytes(run, passes.shape(), 0));
   table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1)) - table_bytes;
+  stages = mesh.mesh().size(model::Axis::pp);
   contention = contention_of(mesh.prices(), run, mesh.mesh(), passes.shape(), dp_bytes);
   overlaps_gradients = run.software.overlap_gradients;
   overlaps_parameters = run.software.overlap_parameters;
@@ -77,10 +78,19 @@ BatchTimes::BatchTimes(const config::RunFile& run, const cost::OpPrices& prices,
 
 Variant::Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded)
     : passes_(&passes), state_{&whole, &sharded} {
+  held_bytes_[held_messages] = passes.message_bytes;
+  Overlap nothing_gathered;
+  nothing_gathered.stages = passes.stages;
+  nothing_gathered.message = passes.message;
+  nothing_gathered.contention = passes.contention;
   for (size_t p = 0; p < chunk_places; ++p) {
     const ChunkContents::Content& content = whole.contents.at[p];
-    live_[p] = passes.table.live(content);
-    stash_[p] = passes.table.stash(content);
+    const auto place = static_cast<ChunkPlace>(p);
+    held_bytes_[held_at(Held::live, place)] = passes.table.live(content);
+    held_bytes_[held_at(Held::stashed, place)] = passes.table.stash(content);
+    held_bytes_[held_at(Held::gradients, place)] = whole.gradients[p];
+    held_bytes_[held_at(Held::gathered, place)] = whole.weights[p];
+    held_bytes_[held_at(Held::norms, place)] = whole.norms[p];
     for (size_t r = 0; r + 1 < running_kinds; ++r) {
       peaks_[p][r] = passes.table.peak(content, static_cast<Running>(r));
     }
@@ -91,13 +101,9 @@ Variant::Variant(const PricedPasses& passes, const StateTable& whole, const Stat
       cost.forward = of_content(content, passes.pieces, &PricedPasses::Pass::forward);
       cost.backward_input = of_content(content, passes.pieces, &PricedPasses::Pass::backward_input);
       cost.backward_weight = of_content(content, passes.pieces, &PricedPasses::Pass::backward_weight);
+      times_[z][p] = chunk_times(nothing_gathered, cost, false);
     }
   }
-}
-
-Evaluation Variant::evaluate(const PipelineChoice& pipeline, const PipelineMoments& moments,
-                             const BatchTimes& batch) const {
-  return {seconds(pipeline, moments, batch), bytes(pipeline, moments)};
 }
 
 double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
@@ -117,9 +123,14 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
     for (size_t p = 0; p < chunk_places; ++p) {
       int left = in_stage.of[p];
       if (left == 0) continue;
+      if (c.zero < 3) {
+        times[chunks_used] = times_[sharded][p];
+        times[chunks_used++].count = left;
+        continue;
+      }
       ChunkCost cost = costs_[sharded][p];
-      cost.unshards = c.zero == 3 ? of.unshards[p] : 0;
-      if (first && c.zero == 3 && left > 1) {
+      cost.unshards = of.unshards[p];
+      if (first && left > 1) {
         times[chunks_used++] = chunk_times(overlap, cost, true, 1);
         first = false;
         --left;
@@ -147,34 +158,36 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
   return std::max(batch.read, pipeline_seconds(shape) + step_ends(shape).total());
 }
 
-double Variant::stage_bytes(const PipelineChoice& c, const StageMoments& stage, const ByPlace& chunks) const {
-  const StateTable& state = *state_[c.zero > 0 ? 1 : 0];
+double Variant::peak(const StageMoments& stage) const {
   double most = 0;
   for (const Moment& m : stage.moments) {
-    double bytes = m.messages * passes_->message_bytes +
-                   peaks_[static_cast<size_t>(m.of)][static_cast<size_t>(m.running)];
-    for (size_t p = 0; p < chunk_places; ++p) {
-      bytes += m.live[p] * live_[p] + m.stashed[p] * stash_[p] + m.gradients[p] * state.gradients[p] +
-               m.norms[p] * state.norms[p] + m.gathered[p] * state.weights[p];
+    std::array<double, 4> sums{};
+    for (size_t i = 0; i < held_counts; i += 4) {
+      for (size_t j = 0; j < 4; ++j) sums[j] += m.held[i + j] * held_bytes_[i + j];
     }
-    most = std::max(most, bytes);
-  }
-  for (size_t p = 0; p < chunk_places; ++p) {
-    most += chunks[p] * (state.own[p] + (c.zero == 3 ? state.shards[p] : state.weights[p]));
+    const double running = peaks_[static_cast<size_t>(m.of)][static_cast<size_t>(m.running)];
+    most = std::max(most, sums[0] + sums[1] + (sums[2] + sums[3]) + running);
   }
   return most;
 }
 
-double Variant::bytes(const PipelineChoice& c, const PipelineMoments& moments) const {
-  const auto of = [&](const StageMoments& stage, size_t place) {
-    const Counts in_stage = counts(c.stages, c.chunks, place);
-    const ByPlace chunks = {static_cast<double>(in_stage.of[0]), static_cast<double>(in_stage.of[1]),
-                            static_cast<double>(in_stage.of[2])};
-    return stage_bytes(c, stage, chunks);
-  };
-  double most = of(moments.first, first_place);
-  if (c.stages > 2) most = std::max(most, of(moments.middle, middle_place));
-  if (c.stages > 1) most = std::max(most, of(moments.last, last_place));
+std::array<double, chunk_places> Variant::peaks(const PipelineChoice& c,
+                                                const PipelineMoments& moments) const {
+  return {peak(moments.first), c.stages > 2 ? peak(moments.middle) : 0,
+          c.stages > 1 ? peak(moments.last) : 0};
+}
+
+double Variant::bytes(const PipelineChoice& c, const std::array<double, chunk_places>& peaks) const {
+  const StateTable& state = *state_[c.zero > 0 ? 1 : 0];
+  const ByPlace& weights = c.zero == 3 ? state.shards : state.weights;
+  double most = 0;
+  for (size_t stage = 0; stage < chunk_places; ++stage) {
+    if ((stage == middle_place && c.stages <= 2) || (stage == last_place && c.stages == 1)) continue;
+    const Counts in_stage = counts(c.stages, c.chunks, stage);
+    double held = peaks[stage];
+    for (size_t p = 0; p < chunk_places; ++p) held += in_stage.of[p] * (state.own[p] + weights[p]);
+    most = std::max(most, held);
+  }
   most += passes_->table_bytes + c.micro_batches * passes_->table_bytes_of_batch;
   return (1 + margin_share) * most;
 }

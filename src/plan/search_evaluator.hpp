@@ -17,6 +17,7 @@ struct PricedPasses {
   };
   const PassTable& table;
   ByPiece<Pass> pieces;
+  int stages = 1;
   double message = 0;  // seconds of a hidden state to the next stage
   double message_bytes = 0;
   double table_bytes = 0;           // beside the documents' places
@@ -46,19 +47,24 @@ class Variant {
   Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded);
 
   const model::ShardShape& shape() const { return passes_->table.shape(); }
-  Evaluation evaluate(const PipelineChoice& pipeline, const PipelineMoments& moments,
-                      const BatchTimes& batch) const;
-
- private:
+  // Of a step. With zero = 1 and 2 the same.
   double seconds(const PipelineChoice& pipeline, const PipelineMoments& moments,
                  const BatchTimes& batch) const;
-  double bytes(const PipelineChoice& pipeline, const PipelineMoments& moments) const;
-  double stage_bytes(const PipelineChoice& pipeline, const StageMoments& stage, const ByPlace& chunks) const;
+  // Bytes that come and go, of the first, a middle and the last stage when each holds most. With zero = 0 and
+  // 1 the same.
+  std::array<double, chunk_places> peaks(const PipelineChoice& pipeline,
+                                         const PipelineMoments& moments) const;
+  // Of the fullest stage with these.
+  double bytes(const PipelineChoice& pipeline, const std::array<double, chunk_places>& peaks) const;
+
+ private:
+  double peak(const StageMoments& stage) const;
 
   const PricedPasses* passes_;
-  std::array<const StateTable*, 2> state_;                    // whole, sharded
-  std::array<std::array<ChunkCost, chunk_places>, 2> costs_;  //
-  ByPlace live_{}, stash_{};
+  std::array<const StateTable*, 2> state_;                     // whole, sharded
+  std::array<std::array<ChunkCost, chunk_places>, 2> costs_;   //
+  std::array<std::array<ChunkTimes, chunk_places>, 2> times_;  // of one chunk, where nothing is gathered
+  HeldCounts held_bytes_{};                                    // of one each
   std::array<std::array<double, running_kinds>, chunk_places> peaks_{};
 };
 

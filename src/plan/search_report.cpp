@@ -37,15 +37,9 @@ std::string does_not_fit(const Plan& plan) {
 
 // What takes most more of the step than in the best layout.
 std::string why_slower(const Plan& plan, const Plan& best) {
-  constexpr std::array<std::string_view, 9> words = {"waiting for data",
-                                                     "computing",
-                                                     "tensor-parallel waits",
-                                                     "context-parallel waits",
-                                                     "pipeline waits",
-                                                     "data-parallel waits",
-                                                     "bubble",
-                                                     "optimizer",
-                                                     "barrier"};
+  constexpr std::array<std::string_view, 9> words = {"waiting for data", "computing", "tp waits",
+                                                     "cp waits",         "pp waits",  "dp waits",
+                                                     "bubble",           "optimizer", "barrier"};
   const auto of = plan.step.split.values(), of_best = best.step.split.values();
   size_t most = 0;
   for (size_t i = 1; i < words.size(); ++i) {
@@ -107,7 +101,7 @@ std::vector<Neighbour> neighbours_of(const LayoutSearch& search, const Ranking& 
   add("pp x 2", with(&Ranking::Cut::pp, 2 * top.pp));
   if (top.pp % 2 == 0) add("pp / 2", with(&Ranking::Cut::pp, top.pp / 2));
   if (top.virtual_stages > 1) add("one chunk a stage", [](Ranking::Cut& c) { return c.one_chunk; });
-  add("FSDP alone: zero 3 over all", [](Ranking::Cut& c) {
+  add("FSDP alone", [](Ranking::Cut& c) {
     c.tp = c.cp = c.pp = 1;
     return c.zero_3;
   });
@@ -220,7 +214,7 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
   out += layouts_table(result.best, style);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
   out += layouts_table(result.front, style);
-  out += "\nWhy others lost, each with the best choice of all else.\n";
+  out += "\nWhy others lost, each with the best choice of all else (FSDP: zero 3 without tp, cp and pp).\n";
   cost::TextTable table(style);
   size_t width = 0;
   for (const Neighbour& n : result.neighbours) width = std::max(width, n.what.size());

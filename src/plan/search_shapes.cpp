@@ -29,12 +29,9 @@ Running running_of(Kind kind) {
 
 // Whether `a` holds at least as much of everything.
 bool covers(const Moment& a, const Moment& b) {
-  if (a.running != b.running || a.of != b.of || a.messages < b.messages) return false;
-  for (size_t p = 0; p < chunk_places; ++p) {
-    if (a.live[p] < b.live[p] || a.stashed[p] < b.stashed[p] || a.gradients[p] < b.gradients[p] ||
-        a.gathered[p] < b.gathered[p] || a.norms[p] < b.norms[p]) {
-      return false;
-    }
+  if (a.running != b.running || a.of != b.of) return false;
+  for (size_t i = 0; i < held_counts; ++i) {
+    if (a.held[i] < b.held[i]) return false;
   }
   return true;
 }
@@ -46,12 +43,13 @@ void keep(std::vector<Moment>& all, const Moment& moment) {
   all.push_back(moment);
 }
 
-// Follows a stage as plan/memory.cpp does, which has the rules.
+// Follows a stage as plan/memory.cpp does, which has the rules. A program of zero = 3 is that of any zero
+// with gathers of parameters beside.
 class Walk {
  public:
-  Walk(const parallel::Layout& layout, int stage)
-      : layout_(layout), stage_(stage), sharded_(layout.mesh().size(model::Axis::dp_cp) > 1) {
-    if (!layout.gradients_persist()) return;
+  Walk(const parallel::Layout& layout, int stage, int zero)
+      : layout_(layout), stage_(stage), zero_(zero), gradients_persist_(zero < 2) {
+    if (!gradients_persist_) return;
     for (int c = 0; c < layout.virtual_stages(); ++c) allocate(c);
   }
 
@@ -72,15 +70,17 @@ class Walk {
     return last ? ChunkPlace::last : ChunkPlace::middle;
   }
 
+  double& held(Held what, ChunkPlace place) { return now_.held[held_at(what, place)]; }
+
   void take(const Action& a) {
     if (a.kind == Kind::unshard) at(out_.unshards, place(a.chunk)) += 1;
-    if (sharded_ && layout_.zero() == 3) {
-      if (a.kind == Kind::unshard) at(now_.gathered, place(a.chunk)) += 1;
-      if (a.kind == Kind::reshard) at(now_.gathered, place(a.chunk)) -= 1;
+    if (zero_ == 3) {
+      if (a.kind == Kind::unshard) held(Held::gathered, place(a.chunk)) += 1;
+      if (a.kind == Kind::reshard) held(Held::gathered, place(a.chunk)) -= 1;
     }
-    if (parallel::is_receive(a.kind)) now_.messages += 1;
+    if (parallel::is_receive(a.kind)) now_.held[held_messages] += 1;
     if (parallel::is_send(a.kind)) {
-      if (sent_) now_.messages -= 1;
+      if (sent_) now_.held[held_messages] -= 1;
       sent_ = true;
     }
     if (parallel::is_pass(a.kind)) pass(a);
@@ -94,32 +94,31 @@ class Walk {
     const bool takes = forward ? !content.embedding : parallel::goes_back(a.kind) && !content.head;
     const bool gives = forward ? !content.head : parallel::goes_back(a.kind) && !content.embedding;
     if (parallel::ends_backward(a.kind)) allocate(a.chunk);
-    if (a.kind == Kind::backward_input) at(now_.norms, p) += 1;
+    if (a.kind == Kind::backward_input) held(Held::norms, p) += 1;
     note(running_of(a.kind), p);
-    if (forward) at(now_.live, p) += 1;
-    if (parallel::goes_back(a.kind)) at(now_.live, p) -= 1;
-    if (a.kind == Kind::backward_input) at(now_.stashed, p) += 1;
+    if (forward) held(Held::live, p) += 1;
+    if (parallel::goes_back(a.kind)) held(Held::live, p) -= 1;
+    if (a.kind == Kind::backward_input) held(Held::stashed, p) += 1;
     if (a.kind == Kind::backward_weight) {
-      at(now_.stashed, p) -= 1;
-      at(now_.norms, p) -= 1;
+      held(Held::stashed, p) -= 1;
+      held(Held::norms, p) -= 1;
     }
-    now_.messages += (gives ? 1 : 0) - (takes ? 1 : 0);
+    now_.held[held_messages] += (gives ? 1 : 0) - (takes ? 1 : 0);
   }
 
   void allocate(int chunk) {
-    if (allocated_.insert(chunk).second) at(now_.gradients, place(chunk)) += 1;
+    if (allocated_.insert(chunk).second) held(Held::gradients, place(chunk)) += 1;
   }
   void reduce(int chunk) {
     allocate(chunk);
-    if (!layout_.gradients_persist()) end_reductions();
+    if (!gradients_persist_) end_reductions();
     note(Running::reduction, place(chunk));
-    if (layout_.gradients_persist() || layout_.reduces_in_place()) return;
+    if (gradients_persist_) return;
     allocated_.erase(chunk);
     under_way_.insert(chunk);
-    if (!sharded_) end_reductions();
   }
   void end_reductions() {
-    for (const int chunk : under_way_) at(now_.gradients, place(chunk)) -= 1;
+    for (const int chunk : under_way_) held(Held::gradients, place(chunk)) -= 1;
     under_way_.clear();
   }
 
@@ -130,8 +129,8 @@ class Walk {
   }
 
   const parallel::Layout& layout_;
-  int stage_;
-  bool sharded_;
+  int stage_, zero_;
+  bool gradients_persist_;
   Moment now_;
   bool sent_ = false;
   std::set<int> allocated_, under_way_;
@@ -140,11 +139,11 @@ class Walk {
 
 void add_stage(StageMoments& to, const StageMoments& more) {
   for (const Moment& moment : more.moments) keep(to.moments, moment);
-  for (size_t p = 0; p < chunk_places; ++p) to.unshards[p] += more.unshards[p];
+  for (size_t p = 0; p < chunk_places; ++p) to.unshards[p] = std::max(to.unshards[p], more.unshards[p]);
 }
 
 // A model of one layer a chunk in this pipeline.
-PipelineMoments walked(const PipelineShapes::Key& key, int micro_batches) {
+config::RunFile run_of(const PipelineShapes::Key& key) {
   config::RunFile run;
   config::ModelConfig& m = run.model;
   m.layers = int64_t{key.stages} * key.chunks;
@@ -155,24 +154,31 @@ PipelineMoments walked(const PipelineShapes::Key& key, int micro_batches) {
   config::ParallelConfig& p = run.parallel;
   p.pp = key.stages;
   p.virtual_stages = key.chunks;
-  p.dp = key.sharded ? 2 : 1;
+  p.dp = 2;
   p.schedule = key.schedule;
-  p.zero = key.zero;
+  p.zero = 3;
   p.reshard_after_forward = key.reshards;
-  run.train.global_batch = p.dp * micro_batches;
+  run.train.global_batch = p.dp * key.micro_batches;
   run.train.sequence = 1;
-  const parallel::Layout layout(run);
-  const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
-  const auto of = [&](int stage) { return Walk(layout, stage).of(programs[static_cast<size_t>(stage)]); };
+  return run;
+}
+
+PipelineMoments moments_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
+                           int zero) {
+  const auto of = [&](int stage) {
+    return Walk(layout, stage, zero).of(programs[static_cast<size_t>(stage)]);
+  };
+  const int stages = layout.stages();
   PipelineMoments out;
   out.first = of(0);
-  if (key.stages > 2) out.middle = of(1);
+  if (stages > 1) out.last = of(stages - 1);
+  if (stages <= 2) return out;
+  out.middle = of(1);
   // The second stage is the fullest of the middle ones, but where weights' gradients are put off.
-  const bool differ =
-      key.schedule == config::ScheduleKind::zero_bubble_h1 || (key.zero == 3 && key.chunks > 1);
-  for (int stage = 2; differ && stage + 1 < key.stages; ++stage) add_stage(out.middle, of(stage));
-  for (double& unshards : out.middle.unshards) unshards /= differ ? std::max(key.stages - 2, 1) : 1;
-  if (key.stages > 1) out.last = of(key.stages - 1);
+  const bool differ = layout.run().parallel.schedule == config::ScheduleKind::zero_bubble_h1 ||
+                      (zero == 3 && layout.virtual_stages() > 1);
+  if (!differ) return out;
+  for (int stage = 2; stage + 1 < stages; ++stage) add_stage(out.middle, of(stage));
   return out;
 }
 
@@ -186,34 +192,52 @@ void add_unshards(StageMoments& to, const StageMoments& longer, const StageMomen
 int enough(const PipelineShapes::Key& key) {
   const int m = key.micro_batches, p = key.stages;
   if (key.schedule == config::ScheduleKind::gpipe) return std::min(m, 2);
-  if (key.chunks == 1) return std::min(m, 3 * p + 2);
-  return m <= 4 * p ? m : 3 * p + m % p;
+  if (key.schedule == config::ScheduleKind::zero_bubble_h1) return std::min(m, 2 * p + 2);
+  if (key.chunks == 1) return std::min(m, p + 2);
+  return m <= 3 * p ? m : 2 * p + m % p;
 }
 
 }  // namespace
 
-const PipelineMoments& PipelineShapes::of(const Key& key) {
-  const auto [known, is_new] = known_.try_emplace(key);
-  PipelineMoments& out = known->second;
+const PipelineShapes::ByZero& PipelineShapes::walked(const Key& key) {
+  const auto [known, is_new] = walked_.try_emplace(key);
+  ByZero& out = known->second;
   if (!is_new) return out;
-  const int walks = enough(key);
-  const int rest = key.micro_batches - walks;
-  out = walked(key, walks);
+  const parallel::Layout layout(run_of(key));
+  const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
+  out[0] = out[1] = moments_of(layout, programs, 1);
+  out[2] = moments_of(layout, programs, 2);
+  out[3] = moments_of(layout, programs, 3);
+  return out;
+}
+
+const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
+  const auto [known, is_new] = known_.try_emplace(key);
+  ByZero& out = known->second;
+  if (!is_new) return out;
+  Key shorter = key;
+  shorter.micro_batches = enough(key);
+  const int rest = key.micro_batches - shorter.micro_batches;
+  out = walked(shorter);
   if (rest == 0) return out;
   if (key.schedule == config::ScheduleKind::gpipe && key.stages > 1) {
-    for (StageMoments* stage : {&out.first, &out.middle, &out.last}) {
-      for (Moment& m : stage->moments) {
-        for (double& live : m.live) live += live > 0 ? rest : 0;
+    for (PipelineMoments& moments : out) {
+      for (StageMoments* stage : {&moments.first, &moments.middle, &moments.last}) {
+        for (Moment& m : stage->moments) {
+          for (size_t p = 0; p < chunk_places; ++p) m.held[p] += m.held[p] > 0 ? rest : 0;  // live
+        }
       }
     }
   }
-  if (key.zero == 3 && key.chunks > 1) {
-    const PipelineMoments longer = walked(key, walks + key.stages);
-    const PipelineMoments shorter = walked(key, walks);
+  if (key.chunks > 1) {  // each further group gathers as often as the third one does
+    Key two = key, one = key;
+    one.micro_batches = 2 * key.stages;
+    two.micro_batches = 3 * key.stages;
+    const PipelineMoments &longer = walked(two)[3], &base = walked(one)[3];
     const double groups = static_cast<double>(rest) / key.stages;
-    add_unshards(out.first, longer.first, shorter.first, groups);
-    add_unshards(out.middle, longer.middle, shorter.middle, groups);
-    add_unshards(out.last, longer.last, shorter.last, groups);
+    add_unshards(out[3].first, longer.first, base.first, groups);
+    add_unshards(out[3].middle, longer.middle, base.middle, groups);
+    add_unshards(out[3].last, longer.last, base.last, groups);
   }
   return out;
 }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "parallel/program.hpp"
@@ -22,20 +21,26 @@ using ByPlace = std::array<double, chunk_places>;
 enum class Running : uint8_t { forward, backward, backward_input, backward_weight, reduction };
 inline constexpr size_t running_kinds = 5;
 
+// What is held, in the order of its counts: of the chunks at each place micro-batches' activations, stashes
+// between the halves of a backward, buffers of unreduced gradients, gathered parameters (zero = 3), norms'
+// gradients that wait between the halves; and messages, hidden states and their gradients.
+enum class Held : uint8_t { live, stashed, gradients, gathered, norms };
+inline constexpr size_t held_counts = 16;
+using HeldCounts = std::array<double, held_counts>;
+constexpr size_t held_at(Held what, ChunkPlace place) {
+  return chunk_places * static_cast<size_t>(what) + static_cast<size_t>(place);
+}
+inline constexpr size_t held_messages = held_counts - 1;
+
 struct Moment {
   Running running = Running::forward;
   ChunkPlace of = ChunkPlace::middle;
-  ByPlace live{};       // micro-batches' activations of a chunk
-  ByPlace stashed{};    // between the halves of a backward
-  ByPlace gradients{};  // buffers of unreduced gradients
-  ByPlace gathered{};   // parameters (zero = 3)
-  ByPlace norms{};      // norms' gradients that wait between the halves
-  double messages = 0;  // hidden states and their gradients
+  HeldCounts held{};
 };
 
 struct StageMoments {
   std::vector<Moment> moments;  // none holds less of everything than another in which the same runs
-  ByPlace unshards{};           // a step, mean of the chunks at the place
+  ByPlace unshards{};           // a step, mean of the chunks at the place; of several stages the most
 };
 
 struct PipelineMoments {
@@ -48,16 +53,17 @@ class PipelineShapes {
   struct Key {
     config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
     int stages = 1, chunks = 1, micro_batches = 1;
-    int zero = 1;
-    bool sharded = true;  // over more than one rank
     bool reshards = true;
     auto operator<=>(const Key&) const = default;
   };
-  // Valid as long as this.
-  const PipelineMoments& of(const Key& key);
+  // By zero, state sharded over more than one rank where zero is not 0. Valid as long as this.
+  using ByZero = std::array<PipelineMoments, 4>;
+  const ByZero& of(const Key& key);
 
  private:
-  std::map<Key, PipelineMoments> known_;
+  const ByZero& walked(const Key& key);
+
+  std::map<Key, ByZero> known_, walked_;
 };
 
 }  // namespace lockstep::plan

@@ -1,5 +1,6 @@
 #include "plan/search.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "config/rules.hpp"
 #include "cost/step_figures.hpp"
 #include "plan/report.hpp"
+#include "plan/search_ranking.hpp"
+#include "sim/simulate_step.hpp"
 
 namespace lockstep::plan {
 namespace {
@@ -56,7 +59,9 @@ void expect_agreement(const config::RunFile& base, int64_t gpus, std::vector<int
     ASSERT_TRUE(problems.empty()) << problems.front().key << " " << problems.front().rule;
     const Plan plan = plan_of(run);
     EXPECT_EQ(plan.run.parallel.world_size(), gpus);
-    EXPECT_NEAR(t.evaluation.seconds, plan.step.seconds, 0.01 * plan.step.seconds);
+    // Chunks between the ends count as alike; with zero = 3 and several a stage some gather more often.
+    const bool gathers_differ = t.layout.zero == 3 && t.layout.virtual_stages > 1;
+    EXPECT_NEAR(t.evaluation.seconds, plan.step.seconds, (gathers_differ ? 0.02 : 0.01) * plan.step.seconds);
     const double bytes = static_cast<double>(plan.memory.fullest().total());
     EXPECT_NEAR(t.evaluation.bytes, bytes, 0.01 * bytes);
   }
@@ -71,6 +76,40 @@ TEST(Search, EveryLayoutIsValidAndAgreesWithItsPlan) {
                                           "parallel.schedule=1f1b",
                                           "model.tie_embeddings=true"};
   expect_agreement(large_run(small), 64, {64, 48, 512}, 150);
+}
+
+// The fastest by the closed form is nearly the fastest of its rivals by the simulator.
+void expect_the_best(const config::RunFile& base, int64_t gpus, int64_t batch) {
+  LayoutSearch search(base, {batch});
+  Ranking ranking(base.cluster.memory_bytes, 50);
+  search.run_over(gpus, ranking);
+  ASSERT_EQ(ranking.best().size(), 50u);
+  double least = 0, of_first = 0;
+  for (const Ranked& ranked : ranking.best()) {
+    const parallel::Layout layout(search.run_of(ranked.layout));
+    sim::StepOptions options;
+    options.jitter = false;
+    const double seconds = sim::simulate_step(layout, parallel::build_step_programs(layout), options).seconds;
+    if (of_first == 0) of_first = seconds;
+    if (least == 0 || seconds < least) least = seconds;
+  }
+  testing::Test::RecordProperty(fmt::format("above_the_best_on_{}", gpus),
+                                fmt::format("{:.4f}", of_first / least - 1));
+  EXPECT_LE(of_first, 1.01 * least) << gpus;
+}
+
+TEST(Search, ItsBestIsWithinOnePercentOfTheSimulatorsBest) {
+  const std::vector<std::string> even = {"parallel.first_stage_less_layers=0",
+                                         "parallel.last_stage_less_layers=0", "parallel.virtual_stages=1",
+                                         "parallel.schedule=1f1b"};
+  const auto with = [&](const char* preset) {
+    std::vector<std::string> all = even;
+    all.push_back(std::string("model.preset=") + preset);
+    return large_run(all);
+  };
+  expect_the_best(with("llama3-8b"), 64, 128);
+  expect_the_best(with("llama3-70b"), 256, 256);
+  expect_the_best(large_run(), 1024, 512);
 }
 
 }  // namespace
