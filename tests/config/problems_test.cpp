@@ -342,7 +342,7 @@ TEST(Problems, MissingKeysAreNamed) {
   expect_line(
       examined,
       "t.toml: [model]: missing: layers, hidden, ffn, heads, kv_heads, vocab; give them, or preset = one "
-      "of: llama3-405b, llama3-70b, llama3-8b");
+      "of: gpt3-175b, llama3-405b, llama3-70b, llama3-8b");
   EXPECT_NE(to_string(examined.problems).find("[cluster]: missing: gpus_per_node"), std::string::npos);
   EXPECT_EQ(examined.problems.size(), 4u);
 }
