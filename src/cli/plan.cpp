@@ -1,5 +1,7 @@
 // lockstep plan RUN.toml [--search]
 #include "plan/report.hpp"
+
+#include <fmt/format.h>
 #include "plan/search_report.hpp"
 
 #include "base/error.hpp"
@@ -11,6 +13,22 @@
 #include "cli/prediction.hpp"
 
 namespace lockstep::cli {
+
+namespace {
+
+// The search evaluates from tables, which do not have all that a program of others may do.
+void check_searchable(const config::SoftwareConfig& software) {
+  const auto refuse = [](const char* key) {
+    throw UsageError(fmt::format("software.{}: plan --search does not count it yet; set it to {}", key,
+                                 std::string_view(key).starts_with("host") ? "0" : "false"));
+  };
+  if (software.host_seconds_per_launch > 0) refuse("host_seconds_per_launch");
+  if (software.host_seconds_per_micro_batch > 0) refuse("host_seconds_per_micro_batch");
+  if (software.reduce_in_place) refuse("reduce_in_place");
+  if (software.fused_weight_gradients) refuse("fused_weight_gradients");
+}
+
+}  // namespace
 
 int plan(const Arguments& arguments) {
   std::string file, cluster;
@@ -25,6 +43,7 @@ int plan(const Arguments& arguments) {
   if (!flags.parse(arguments)) return exit_ok;
   const config::RunFile run = load_modelled_run(file, overrides, cluster);
   if (search) {
+    check_searchable(run.software);
     const lockstep::plan::SearchResult result = lockstep::plan::search_layouts(run);
     if (json) {
       print_json(search_json(result));
