@@ -1,8 +1,8 @@
 // lockstep plan RUN.toml [--search]
 #include "plan/report.hpp"
+#include "plan/search_report.hpp"
 
 #include <fmt/format.h>
-#include "plan/search_report.hpp"
 
 #include "base/error.hpp"
 #include "base/json.hpp"

@@ -79,7 +79,9 @@ int64_t local_count(const config::ModelConfig& m, const ChunkContent& content, i
   };
   // All layers have the same parameters.
   const int64_t layers = content.layers == 0 ? 0 : content.layers * count({0, 1, false, false});
-  return layers + count({0, 0, content.embedding, content.head});
+  ChunkContent ends = content;
+  ends.layers = 0;
+  return layers + count(ends);
 }
 
 }  // namespace

@@ -26,7 +26,12 @@ struct Even {
     chunk.count = chunks;
     chunk.forward = chunk.backward_input = chunk.backward_weight = 1;
     of_stage.assign(static_cast<size_t>(stages), StageTimes{1, std::span(&chunk, 1), 0, 0, 0});
-    shape = {schedule, stages, chunks, micro_batches, 1, 0, of_stage};
+    shape.schedule = schedule;
+    shape.stages = stages;
+    shape.chunks = chunks;
+    shape.micro_batches = micro_batches;
+    shape.gathers_after_update = true;
+    shape.of_stage = of_stage;
   }
   Even(const Even&) = delete;
   Even& operator=(const Even&) = delete;
