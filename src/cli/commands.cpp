@@ -26,7 +26,7 @@ constexpr Feature table[] = {
     {"simulate --trace FILE.pftrace", "writes Perfetto's own format", true},
     {"simulate --why", "critical path, what if parts were free, who made others wait", true},
     {"plan", "memory per GPU, step time, MFU, bubble, training time and cost of one layout", true},
-    {"plan --search", "ranks all valid layouts", true},
+    {"plan --search", "evaluates layouts of a run in memory and time, and ranks them", true},
     {"bench collective", "measures this machine's collectives, nccl-tests style", true},
     {"bench kernels", "measures matrix products and attention", false},
     {"bench step", "measures training steps", false},

@@ -73,6 +73,20 @@ TEST(PlanSearch, NothingFitsIsAFailureThatSaysWhy) {
   EXPECT_NE(outcome.err.find("fits"), std::string::npos) << outcome.err;
 }
 
+// What the search has no tables for is not dropped without a word.
+TEST(PlanSearch, WhatItCannotCountIsRefused) {
+  for (const char* setting :
+       {"software.overlap_gradients=false", "software.host_seconds_per_launch=1e-5",
+        "software.preset=megatron-2021", "parallel.recompute_every=2", "parallel.layer_split=cost"}) {
+    std::vector<std::string> arguments = search_of_a_small_cluster;
+    arguments.insert(arguments.end(), {"--set", setting});
+    const Outcome outcome = lockstep(arguments);
+    EXPECT_EQ(outcome.code, 2) << setting;
+    EXPECT_NE(outcome.err.find("plan --search does not count it yet"), std::string::npos) << outcome.err;
+    EXPECT_TRUE(outcome.out.empty());
+  }
+}
+
 // A loaded machine makes it slower: the rate that it claims is held against the time that passes outside.
 TEST(BenchSearch, CountsWhatItEvaluates) {
   const Outcome outcome = lockstep({"bench", "search", "--seconds", "1", "--json"});

@@ -109,7 +109,7 @@ std::vector<double> errors_of(unsigned seed, int count, bool other_software = fa
     errors.push_back(std::abs(closed.seconds / simulated.seconds - 1));
     EXPECT_NEAR(closed.split.total(), closed.seconds, 1e-9 * closed.seconds);
     for (const double part : closed.split.values()) EXPECT_GE(part, 0);
-    // The closed form leaves out how communication slows kernels down.
+    // What is slower beside communication does not count as computing in the closed form.
     options.contention = false;
     const auto undisturbed = sim::simulate_step(layout, programs, options);
     EXPECT_NEAR(closed.split.compute, undisturbed.split.compute, 1e-9 * simulated.seconds);
@@ -134,7 +134,7 @@ TEST(StepTime, AgreesWithTheSimulatorOnOtherSoftware) {
   RecordProperty("median", std::to_string(errors[100]));
   RecordProperty("p95", std::to_string(errors[190]));
   EXPECT_LT(errors[100], 0.03);
-  EXPECT_LT(errors[190], 0.15);  // those that scatter every micro-batch, as above
+  EXPECT_LT(errors[190], 0.15);  // the worst scatter gradients every micro-batch
 }
 
 TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
