@@ -130,8 +130,45 @@ std::string layouts_table(const std::vector<Plan>& plans, const cost::Style& sty
   return table.text();
 }
 
+// What makes the run file into a layout, for the command line.
+std::string settings_text(const config::RunFile& run) {
+  const config::ParallelConfig& p = run.parallel;
+  std::vector<std::string> settings;
+  const auto set = [&](const char* key, const std::string& value) {
+    settings.push_back(fmt::format("--set parallel.{}={}", key, value));
+  };
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"tp", p.tp},
+           {"cp", p.cp},
+           {"pp", p.pp},
+           {"dp", p.dp},
+           {"virtual_stages", p.virtual_stages},
+           {"first_stage_less_layers", p.first_stage_less_layers},
+           {"last_stage_less_layers", p.last_stage_less_layers},
+           {"micro_batch", p.micro_batch},
+           {"zero", p.zero}}) {
+    set(key, std::to_string(value));
+  }
+  set("schedule", config::to_string(p.schedule));
+  set("sequence_parallel", p.sequence_parallel ? "true" : "false");
+  std::string again;
+  for (const std::string& op : p.recompute) again += fmt::format("{}\"{}\"", again.empty() ? "" : ",", op);
+  set("recompute", fmt::format("'[{}]'", again));
+  constexpr size_t most_columns = 100;
+  std::string out;
+  size_t column = most_columns;
+  for (const std::string& setting : settings) {
+    const bool breaks = column + 1 + setting.size() > most_columns;
+    out += breaks ? (out.empty() ? "  " : " \\\n  ") : " ";
+    column = (breaks ? 2 : column + 1) + setting.size();
+    out += setting;
+  }
+  return out + "\n";
+}
+
 Json layout_entry(const Plan& plan) {
   Json json = plan_json(plan);
+  json.erase("memory_curve");  // `plan` of the layout alone has it
   const config::ParallelConfig& p = plan.run.parallel;
   json["layout"]["sequence_parallel"] = p.sequence_parallel && p.tp > 1;
   json["layout"]["first_stage_less_layers"] = p.first_stage_less_layers;
@@ -212,6 +249,7 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
   out += fmt::format("\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch).\n",
                      result.best.size());
   out += layouts_table(result.best, style);
+  out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
   out += layouts_table(result.front, style);
   out += "\nWhy others lost, each with the best choice of all else (FSDP: zero 3 without tp, cp and pp).\n";

@@ -65,6 +65,27 @@ TEST(PlanSearch, TextFitsATerminal) {
   }
 }
 
+// The settings that it prints make the best layout, shortened ends of the pipeline and all.
+TEST(PlanSearch, TheBestCanBePlannedAlone) {
+  const Outcome text = lockstep(search_of_a_small_cluster);
+  std::vector<std::string> arguments = search_of_a_small_cluster;
+  arguments.push_back("--json");
+  const Json best = Json::parse(lockstep(arguments).out)["layouts"][0];
+  arguments.erase(arguments.begin() + 2);  // --search
+  std::istringstream words(text.out.substr(text.out.find("--set parallel.tp")));
+  for (std::string word; words >> word && (word == "--set" || word == "\\");) {
+    if (word == "\\") continue;
+    words >> word;
+    std::erase(word, '\'');
+    arguments.insert(arguments.end(), {"--set", word});
+  }
+  const Outcome alone = lockstep(arguments);
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const Json plan = Json::parse(alone.out);
+  EXPECT_EQ(plan["step"], best["step"]);
+  EXPECT_EQ(plan["memory"], best["memory"]);
+}
+
 TEST(PlanSearch, NothingFitsIsAFailureThatSaysWhy) {
   std::vector<std::string> arguments = search_of_a_small_cluster;
   arguments.insert(arguments.end(), {"--set", "cluster.memory_bytes=1e8"});
