@@ -111,6 +111,8 @@ const SourceRule& rule_of(const std::string& source) {
   return found == rules.end() ? general : *found;
 }
 
+bool is_known(const std::string& source) { return !rule_of(source).source.empty(); }
+
 GpuRule cluster_of(const std::string& gpu) {
   const std::string name = squeezed(gpu);
   const auto has = [&](std::string_view word) { return name.find(word) != std::string::npos; };

@@ -37,6 +37,8 @@ struct SourceRule {
 
 // The rule of a source; a general one for a source that is not known.
 const SourceRule& rule_of(const std::string& source);
+// Whether it has a rule of its own: the presets were fitted on rows of these.
+bool is_known(const std::string& source);
 
 // A cluster for a GPU's name; `preset` is empty for a name without one.
 struct GpuRule {

@@ -77,7 +77,8 @@ Errors errors_of(const Validation& v, const std::function<bool(const Measurement
     const double size = std::abs(one.error());
     signs.push_back(one.error());
     all.push_back(size);
-    (one.held_out ? held : fitted).push_back(size);
+    if (one.held_out) held.push_back(size);
+    if (one.fitted) fitted.push_back(size);
     if (const auto error = one.memory_error()) memory.push_back(std::abs(*error));
   }
   out.rows = out.skipped + static_cast<int64_t>(all.size());
@@ -108,7 +109,7 @@ void take(const Measurement& row, Validation& out) {
   }
   if (runs.chosen) runs.assumed.push_back(choice_text(run, choice, runs.candidates.size()));
   Case one{row,          run,          measured.seconds,        measured.how, choice.prediction.seconds,
-           std::nullopt, std::nullopt, std::move(runs.assumed), false};
+           std::nullopt, std::nullopt, std::move(runs.assumed), false,        false};
   if (row.memory_gib) {
     one.measured_memory = *row.memory_gib * 1073741824.0;
     one.predicted_memory = rule.memory_allocated ? choice.prediction.tensors : choice.prediction.total;
@@ -145,11 +146,14 @@ Validation validate(const Measurements& measurements) {
   out.file = measurements.name;
   out.unknown_columns = measurements.unknown_columns;
   for (const Measurement& row : measurements.rows) take(row, out);
-  std::vector<const Measurement*> predicted;
-  for (const Case& one : out.cases) predicted.push_back(&one.row);
-  const std::vector<int> kept_out = held_out(predicted);
+  std::vector<const Measurement*> known;
+  for (const Case& one : out.cases) {
+    if (is_known(one.row.source)) known.push_back(&one.row);
+  }
+  const std::vector<int> kept_out = held_out(known);
   for (Case& one : out.cases) {
     one.held_out = std::binary_search(kept_out.begin(), kept_out.end(), one.row.row);
+    one.fitted = is_known(one.row.source) && !one.held_out;
   }
   return out;
 }

@@ -20,7 +20,9 @@ struct Case {
   double predicted = 0;                                     // seconds, plan::step_time
   std::optional<double> measured_memory, predicted_memory;  // bytes of the fullest GPU, plan::memory_of
   std::vector<std::string> assumed;                         // what the row does not say
-  bool held_out = false;                                    // kept out of fitting the presets
+  // Of a source that the presets were fitted on: whether the row took part, or was kept out. Both false for
+  // any other.
+  bool fitted = false, held_out = false;
 
   double error() const { return predicted / measured - 1; }
   std::optional<double> memory_error() const {

@@ -100,9 +100,22 @@ TEST(Validation, ErrorsAreSummedBySource) {
 
 TEST(Validation, OfThreeRowsOneIsHeldOut) {
   const std::string row = "H100 80G,16,4,2,1,1,32,none,9,\n";
-  const Validation v = of(model + row + model + row + model + row);
+  const std::string known = "SimuMax" + model.substr(model.find(','));
+  const Validation v = of(known + row + known + row + known + row);
+  ASSERT_EQ(v.cases.size(), 3u);
   EXPECT_EQ(v.errors().held_out_rows, 1);
+  for (const Case& one : v.cases) EXPECT_NE(one.held_out, one.fitted);
   EXPECT_EQ(std::count_if(v.cases.begin(), v.cases.end(), [](const Case& one) { return one.held_out; }), 1);
+}
+
+// Nothing was fitted on somebody's own rows.
+TEST(Validation, RowsOfAnUnknownSourceAreNeitherFittedNorHeldOut) {
+  const std::string row = "H100 80G,16,4,2,1,1,32,none,9,\n";
+  const Validation v = of(model + row + model + row + model + row);
+  ASSERT_EQ(v.cases.size(), 3u);
+  for (const Case& one : v.cases) EXPECT_FALSE(one.held_out || one.fitted);
+  EXPECT_EQ(v.errors().held_out_rows, 0);
+  EXPECT_TRUE(std::isnan(v.errors().fitted_mean));
 }
 
 }  // namespace
