@@ -242,7 +242,8 @@ void add_parts(Json& json, const StageMemory& m) {
 
 int64_t table_bytes(const config::RunFile& run, const model::ShardShape& s, int64_t micro_batches) {
   const int64_t places = 2 + (run.data.document_mask ? micro_batches : 0);
-  return s.sequence * s.head_dim * s.statistic_bytes + places * s.tokens * 8;
+  const int64_t angles = s.gpt ? 0 : s.sequence * s.head_dim * s.statistic_bytes;
+  return angles + places * s.tokens * 8;
 }
 
 const StageMemory& MemoryReport::fullest() const {

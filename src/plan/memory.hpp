@@ -43,7 +43,7 @@ struct StageMemory {
 // Not derived: what an allocator loses and libraries take, as a share of the rest.
 inline constexpr double margin_share = 0.05;
 
-// Of rotary angles, and the tokens' places of the pass under way and of each micro-batch.
+// Of rotary angles (llama's), and the tokens' places of the pass under way and of each micro-batch.
 int64_t table_bytes(const config::RunFile& run, const model::ShardShape& shape, int64_t micro_batches);
 
 struct MemoryReport {

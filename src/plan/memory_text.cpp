@@ -28,7 +28,7 @@ std::string parts_text(const MemoryReport& memory, const cost::Style& style) {
   row("messages on their way", full.messages);
   row("reduced gradients", full.reduced);
   row("workspace of the pass under way", full.workspace);
-  row("rotary tables, token places", full.tables);
+  row("rotary angles, token places", full.tables);
   if (full.stand_ins > 0) row("stand-ins of weight gradients", full.stand_ins);
   row("margin (assumed)", full.margin);
   row("total", full.total());

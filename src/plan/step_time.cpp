@@ -68,6 +68,9 @@ class Shape {
   StepShape shape_;
 };
 
+// Sums of many times: what differs by less does not differ.
+constexpr double rounding = 1e-12;
+
 // First forward to last backward, and how much of it is messages.
 struct Window {
   double seconds = 0;
@@ -110,7 +113,8 @@ double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCo
   const double window = parallel::pipeline_window(
       layout.schedule(), {by_model_chunk(stages, forward), by_model_chunk(stages, first_half),
                           by_model_chunk(stages, second_half)});
-  return std::max(0.0, 1 - kernels / (layout.stages() * window));
+  const double idle = 1 - kernels / (layout.stages() * window);
+  return idle > rounding ? idle : 0;
 }
 
 // Means over stages; bubble is what is left, imbalance of the stages included. What is slower beside
@@ -148,7 +152,8 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
   // What the stages do not wait for, of what the slowest one does.
   const double over = split.total() - seconds;
   if (over > 0) split.dp = std::max(0.0, split.dp - over);
-  split.bubble = std::max(0.0, seconds - split.total());
+  const double idle = seconds - split.total();
+  split.bubble = idle > rounding * seconds ? idle : 0;
   return split;
 }
 

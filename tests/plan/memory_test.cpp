@@ -132,6 +132,14 @@ void make_other(config::RunFile& run, int i) {
   s.dropout = i % 3 == 1;
 }
 
+TEST(Memory, OnlyLlamaHasRotaryAngles) {
+  config::RunFile run = tests::sample_run(1, 1, 1, 1, 1);
+  const model::ShardShape llama = model::shard_shape(run);
+  run.model.architecture = config::Architecture::gpt;
+  const model::ShardShape gpt = model::shard_shape(run);
+  EXPECT_EQ(table_bytes(run, llama, 1) - table_bytes(run, gpt, 1), 16 * 8 * 4);
+}
+
 // Before and after a pass the walk through its tensors agrees with what the model says is held.
 TEST(PassMemory, ChangesAreTheActivationsAndStashes) {
   std::mt19937 random(11);

@@ -129,6 +129,15 @@ TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
   EXPECT_LT(errors[190], 0.06);
 }
 
+TEST(StepTime, OneStageHasNoBubble) {
+  config::RunFile run = tests::sample_run(2, 1, 4, 1, 7);
+  run.cluster = large_run().cluster;
+  run.cluster.gpus = 8;
+  const Plan plan = plan_of(run);
+  EXPECT_EQ(plan.step.split.bubble, 0);
+  EXPECT_EQ(plan.step.bubble_fraction, 0);
+}
+
 TEST(StepTime, AgreesWithTheSimulatorOnOtherSoftware) {
   const std::vector<double> errors = errors_of(7, 200, true);
   RecordProperty("median", std::to_string(errors[100]));
