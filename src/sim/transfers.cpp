@@ -73,7 +73,6 @@ const Sharing& StageTransfers::sharing(const TransferTimes& first, const Transfe
   if (!s.in_common) return s;
   s.first = ratio(first.transfer, {second.transfer});
   s.second = ratio(second.transfer, {first.transfer});
-  s.any = s.first.highest() > 1 || s.second.highest() > 1;
   return s;
 }
 

@@ -24,8 +24,7 @@ struct TransferTimes {
 struct Sharing {
   PerLane first = 1, second = 1;
   bool in_common =
-      false;         // whether they may pass a link both; else neither slows the other, whatever goes on
-  bool any = false;  // whether one of them is above 1
+      false;  // whether they may pass a link both; else neither slows the other, whatever goes on
 };
 
 class StageTransfers {
