@@ -23,8 +23,8 @@ struct TransferTimes {
 // Two transfers at the same time at one rank: how many times as long as alone each takes; at least 1.
 struct Sharing {
   PerLane first = 1, second = 1;
-  bool in_common =
-      false;  // whether they may pass a link both; else neither slows the other, whatever goes on
+  // Whether they may pass a link both; else neither slows the other, whatever goes on.
+  bool in_common = false;
 };
 
 class StageTransfers {
