@@ -63,8 +63,9 @@ std::vector<Key> software_keys() {
           "outer dimension.",
           optional),
       KEY(software, tensor_parallel_overlap,
-          "Share of the time of tensor-parallel collectives that is hidden behind matrix products.", optional,
-          below_one),
+          "Share of the time of a layer's all-gathers and reduce-scatters over tp that is hidden behind the "
+          "products they feed or follow.",
+          optional, below_one),
       KEY(software, elementwise_traffic,
           "Bytes that memory-bound kernels of a layer move, over what fused ones do.", optional,
           {.low = 0.1, .high = 100}),

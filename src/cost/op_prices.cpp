@@ -40,7 +40,12 @@ OpPrices::OpPrices(const config::RunFile& run)
       slowdown_(slowdown_of(run)),
       host_launch_(run.software.host_seconds_per_launch * skew_of(run)),
       host_pass_(run.software.host_seconds_per_micro_batch /
-                 static_cast<double>(run.parallel.pp * run.parallel.virtual_stages)) {}
+                 static_cast<double>(run.parallel.pp * run.parallel.virtual_stages)),
+      tensor_parallel_overlap_(run.software.tensor_parallel_overlap) {}
+
+double OpPrices::waited_share(const model::Op& op) const {
+  return op.beside_product ? 1 - tensor_parallel_overlap_ : 1;
+}
 
 double OpPrices::host_seconds(parallel::ActionKind kind, const std::vector<model::Op>& ops) const {
   double share = 0;

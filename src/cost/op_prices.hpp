@@ -33,6 +33,11 @@ class OpPrices {
   // software.host_seconds_per_launch, and the pass's part of host_seconds_per_micro_batch.
   double host_seconds(parallel::ActionKind kind, const std::vector<model::Op>& ops) const;
 
+  // Of a collective's time, the share for which the computation waits: 1, but for all-gathers and
+  // reduce-scatters beside a layer's product (software.tensor_parallel_overlap). Its links are in use for all
+  // of it.
+  double waited_share(const model::Op& op) const;
+
  private:
   double compute_seconds(const model::Op& op) const;
 
@@ -42,6 +47,7 @@ class OpPrices {
   double step_overhead_;
   double slowdown_;                 // of kernels, by the workers beside
   double host_launch_, host_pass_;  // of a launch; of all passes of a chunk and micro-batch
+  double tensor_parallel_overlap_;
 };
 
 // Seconds that a step waits for its batch before it begins, with data.prefetch; else 0. A rank reads its next

@@ -87,7 +87,6 @@ class TransferPrices::Engine {
         ll_bandwidth_(run.cluster.low_latency_bandwidth),
         mesh_(mesh),
         links_(run, run.cluster, mesh),
-        exposed_share_(1 - run.software.tensor_parallel_overlap),
         all_reduce_times_(run.cluster.all_reduce_times),
         all_gather_times_(run.cluster.all_gather_times),
         reduce_scatter_times_(run.cluster.reduce_scatter_times),
@@ -138,15 +137,12 @@ class TransferPrices::Engine {
         axis == model::Axis::dp || axis == model::Axis::dp_cp || axis == model::Axis::pp_ends;
     return of_gradients && dp_links_ != nullptr ? *dp_links_ : links_;
   }
-  // Of a transfer's time, what is not hidden behind products.
-  double exposed_share(const Transfer& t) const { return t.axis == model::Axis::tp ? exposed_share_ : 1; }
 
   bool nccl_;
   double overhead_, ll_bandwidth_;
   parallel::Mesh mesh_;
   Links links_;
   std::unique_ptr<Links> dp_links_;  // null: the same
-  double exposed_share_;
   MeasuredTimes all_reduce_times_, all_gather_times_, reduce_scatter_times_, message_times_;
   std::map<model::Axis, int> nodes_;
   std::map<Transfer, Price> prices_;
@@ -344,7 +340,6 @@ const TransferPrices::Engine::Price& TransferPrices::Engine::price(const Transfe
   price.choice.pieces = slowest_group.pieces;
   price.seconds = by_rank(price.way, paces, static_cast<double>(t.bytes));
   replace_by_measured(t, price);
-  for (double& kind : price.seconds.kinds()) kind *= exposed_share(t);
   return price;
 }
 
@@ -362,10 +357,7 @@ const RankSeconds& TransferPrices::Engine::beside(const Transfer& t, std::vector
   std::sort(movements.begin(), movements.end());
   const Paces& paces = links(t.axis).solver.paces_beside(alone.way.movement, movements);
   out = by_rank(alone.way, paces, bytes);
-  if (measured(t.kind).empty()) {
-    for (double& kind : out.kinds()) kind *= exposed_share(t);
-    return out;
-  }
+  if (measured(t.kind).empty()) return out;
   const RankSeconds model = by_rank(alone.way, links(t.axis).solver.paces(alone.way.movement), bytes);
   std::vector<double> scaled = out.by_rank();
   for (size_t r = 0; r < scaled.size(); ++r) {

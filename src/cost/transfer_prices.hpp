@@ -10,8 +10,8 @@
 //    edges were busy. A group cuts into as many pieces as are best for it.
 // message_overhead comes once on top.
 //
-// Of tensor-parallel collectives only what software.tensor_parallel_overlap leaves exposed is a price. Those
-// of gradients and parameters have software.dp_network_efficiency where it is given.
+// Collectives of gradients and parameters have software.dp_network_efficiency where it is given. A price is
+// of the whole transfer, whatever hides it: see OpPrices::waited_share.
 //
 // With low_latency_protocols ring and tree are NCCL's, and what a price adds to links and hops is its tuning
 // model (cost/protocols.hpp): what each protocol reaches of the bandwidth and costs in latency. A tree's

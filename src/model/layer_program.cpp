@@ -166,7 +166,7 @@ std::vector<Op> LayerProgram::embedding_forward() const {
   OpBuilder b(shape);
   b.memory("embedding", embedding_rows(shape) + shape.tokens * shape.hidden, shape.tokens * int64_t{8});
   b.launches(2);
-  b.reduce();
+  b.reduce_at_end();
   if (shape.gpt) gpt_positions(b, shape);
   return b.take();
 }
@@ -174,7 +174,7 @@ std::vector<Op> LayerProgram::embedding_forward() const {
 std::vector<Op> LayerProgram::embedding_backward() const {
   OpBuilder b(shape);
   if (shape.gpt) gpt_positions_backward(b, shape);
-  b.gather();
+  b.gather_at_end();
   b.memory("embedding_wgrad", shape.tokens * shape.hidden,
            shape.tokens * int64_t{8} + 2 * embedding_rows(shape) * shape.gradient_bytes);
   b.launches(2);
@@ -185,7 +185,7 @@ std::vector<Op> LayerProgram::head_forward() const {
   const ShardShape& s = shape;
   OpBuilder b(s);
   b.rows("final_norm", norm_elements(s));
-  b.gather();
+  b.gather_at_end();
   b.gemm("head_gemm", s.tokens, s.vocab, s.hidden);
   // The vocabulary is cut over tp: the softmax needs the row maximum, then the sum and the target's logit.
   const LossTraffic loss = loss_traffic(s);
@@ -207,7 +207,7 @@ std::vector<Op> LayerProgram::head_backward_input() const {
                  s.tokens * s.vocab * loss.backward + s.tokens * (int64_t{8} + s.statistic_bytes));
   b.launches(loss.backward_launches);
   b.gemm("head_gemm_dgrad", s.tokens, s.hidden, s.vocab);
-  b.reduce();
+  b.reduce_at_end();
   norm_backward(b, s, "final_norm_backward", false);
   return b.take();
 }

@@ -59,6 +59,8 @@ struct Op {
   Work work = Work::usual;      // of a kernel
   int64_t batch = 1;            // independent products of these sizes
   int launches = 1;             // that the host queues for it
+  // A collective that feeds a layer's product, or follows one: software may do both piece by piece, at once.
+  bool beside_product = false;
 
   bool operator==(const Op&) const = default;
 };

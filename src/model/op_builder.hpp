@@ -54,9 +54,10 @@ class OpBuilder {
     ops_.push_back({name, OpKind::attention, Axis::none, Stream::compute,
                     elements * s_.element_bytes + extra_bytes, 2.0 * products * square / 2, 0, 0, 0});
   }
-  void tp_collective(const char* name, OpKind kind, int64_t bytes) {
+  void tp_collective(const char* name, OpKind kind, int64_t bytes, bool beside_product = false) {
     if (s_.tp == 1) return;
     ops_.push_back({name, kind, Axis::tp, Stream::tp, bytes, 0, 0, 0, 0});
+    ops_.back().beside_product = beside_product;
     if (!s_.tensor_parallel_copies) return;
     ops_.push_back({"tp_copy", OpKind::memory, Axis::none, Stream::compute, 2 * bytes, 0, 0, 0, 0});
   }
@@ -64,23 +65,27 @@ class OpBuilder {
     ops_.push_back({name, kind, Axis::cp, Stream::cp, bytes, 0, 0, 0, 0});
   }
 
-  // Enters a column-parallel product: with sequence parallel the sharded input is gathered.
-  void gather() {
-    if (s_.sequence_parallel) tp_collective("tp_all_gather", OpKind::all_gather, full());
-  }
-  // Leaves a row-parallel product: partial sums are reduced, to shards with sequence parallel.
-  void reduce() {
-    if (s_.sequence_parallel) {
-      tp_collective("tp_reduce_scatter", OpKind::reduce_scatter, full());
-    } else {
-      tp_collective("tp_all_reduce", OpKind::all_reduce, full());
-    }
-  }
+  // Enters a column-parallel product of a layer: with sequence parallel the sharded input is gathered.
+  void gather() { gather(Place::layer); }
+  // Leaves a row-parallel product of a layer: partial sums are reduced, to shards with sequence parallel.
+  void reduce() { reduce(Place::layer); }
+  // The same of embedding and output matrix.
+  void gather_at_end() { gather(Place::end); }
+  void reduce_at_end() { reduce(Place::end); }
   void append(const std::vector<Op>& more) { ops_.insert(ops_.end(), more.begin(), more.end()); }
 
   std::vector<Op> take() { return std::move(ops_); }
 
  private:
+  enum class Place : uint8_t { layer, end };
+  void gather(Place place) {
+    if (!s_.sequence_parallel) return;
+    tp_collective("tp_all_gather", OpKind::all_gather, full(), place == Place::layer);
+  }
+  void reduce(Place place) {
+    if (!s_.sequence_parallel) return tp_collective("tp_all_reduce", OpKind::all_reduce, full());
+    tp_collective("tp_reduce_scatter", OpKind::reduce_scatter, full(), place == Place::layer);
+  }
   // Of a kernel that moves `bytes` where it is fused with its neighbours.
   int64_t traffic(int64_t bytes) const {
     return std::llround(static_cast<double>(bytes) * s_.elementwise_traffic);

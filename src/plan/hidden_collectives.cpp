@@ -30,7 +30,7 @@ Slowed slowed(const Overlap& o, const ChunkCost& chunk, double busy) {
   const double whole = both.seconds();
   if (whole <= 0) return {};
   Slowed out;
-  out.pace += (both.tp * (c.dp_beside_tp - 1) + both.cp * (c.dp_beside_cp - 1)) / whole;
+  out.pace += ((both.tp + both.tp_hidden) * (c.dp_beside_tp - 1) + both.cp * (c.dp_beside_cp - 1)) / whole;
   const double beside = std::min(1.0, busy * out.pace / whole);
   out.seconds = beside * (both.tp * (c.tp - 1) + both.cp * (c.cp - 1) + both.kernels * c.kernels);
   if (o.stages > 1) {

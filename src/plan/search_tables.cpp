@@ -97,10 +97,13 @@ double MeshPrices::seconds(const cost::Transfer& transfer) {
 }
 
 BlockingCost MeshPrices::blocking(const OpSums& ops) {
-  BlockingCost cost{ops.kernels, 0, 0, 0};
-  for (const auto& [transfer, times] : ops.collectives) {
-    if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) cost.tp += times * seconds(transfer);
-    if (transfer.axis == Axis::cp) cost.cp += times * seconds(transfer);
+  BlockingCost cost{.kernels = ops.kernels};
+  for (const auto& [transfer, times, waited] : ops.collectives) {
+    if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) {
+      cost.tp += waited * seconds(transfer);
+      cost.tp_hidden += (times - waited) * seconds(transfer);
+    }
+    if (transfer.axis == Axis::cp) cost.cp += waited * seconds(transfer);
   }
   return cost;
 }
@@ -108,8 +111,8 @@ BlockingCost MeshPrices::blocking(const OpSums& ops) {
 StateTable::StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh) {
   const auto along = [&](const OpSums& ops, Axis one, Axis other) {
     double sum = 0;
-    for (const auto& [transfer, times] : ops.collectives) {
-      if (transfer.axis == one || transfer.axis == other) sum += times * mesh.seconds(transfer);
+    for (const auto& [transfer, times, waited] : ops.collectives) {
+      if (transfer.axis == one || transfer.axis == other) sum += waited * mesh.seconds(transfer);
     }
     return sum;
   };

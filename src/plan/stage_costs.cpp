@@ -68,9 +68,12 @@ class Pricer {
     const OpSums sum = sum_ops(ops, prices_);
     s.blocking.kernels = sum.kernels;
     s.blocking.host = prices_.host_seconds(kind, ops);
-    for (const auto& [transfer, times] : sum.collectives) {
-      const double seconds = times * transfers_.seconds(transfer, stage_);
-      if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) s.blocking.tp += seconds;
+    for (const auto& [transfer, times, waited] : sum.collectives) {
+      const double one = transfers_.seconds(transfer, stage_), seconds = waited * one;
+      if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) {
+        s.blocking.tp += seconds;
+        s.blocking.tp_hidden += times * one - seconds;
+      }
       if (transfer.axis == Axis::cp) s.blocking.cp += seconds;
       if (transfer.axis == Axis::dp_cp) s.dp += seconds;
       if (transfer.axis == Axis::pp || transfer.axis == Axis::pp_ends) s.pp += seconds;
@@ -133,12 +136,13 @@ BlockingCost& BlockingCost::operator+=(const BlockingCost& other) {
   kernels += other.kernels;
   tp += other.tp;
   cp += other.cp;
+  tp_hidden += other.tp_hidden;
   host += other.host;
   return *this;
 }
 BlockingCost operator+(BlockingCost a, const BlockingCost& b) { return a += b; }
 BlockingCost operator*(double times, const BlockingCost& cost) {
-  return {times * cost.kernels, times * cost.tp, times * cost.cp, times * cost.host};
+  return {times * cost.kernels, times * cost.tp, times * cost.cp, times * cost.tp_hidden, times * cost.host};
 }
 
 BlockingCost StageCost::passes() const {
@@ -157,13 +161,11 @@ OpSums sum_ops(const std::vector<model::Op>& ops, const cost::OpPrices& prices) 
     if (cost::is_kernel(op.kind)) sums.kernels += prices.kernel_seconds(op);
     if (!model::is_collective(op.kind)) continue;
     const cost::Transfer transfer{op.kind, op.axis, op.bytes, 0};
-    const auto known = std::find_if(sums.collectives.begin(), sums.collectives.end(),
-                                    [&](const auto& one) { return one.first == transfer; });
-    if (known == sums.collectives.end()) {
-      sums.collectives.push_back({transfer, 1});
-    } else {
-      ++known->second;
-    }
+    auto known = std::find_if(sums.collectives.begin(), sums.collectives.end(),
+                              [&](const auto& one) { return one.transfer == transfer; });
+    if (known == sums.collectives.end()) known = sums.collectives.insert(known, {transfer});
+    known->times += 1;
+    known->waited += prices.waited_share(op);
   }
   return sums;
 }

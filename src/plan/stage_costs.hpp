@@ -18,12 +18,13 @@ struct BlockingCost {
   double kernels = 0;
   double tp = 0;
   double cp = 0;
-  double host = 0;  // that the host needs to queue them; they take no less
+  double tp_hidden = 0;  // behind products, among the kernels: what the links are in use for beside `tp`
+  double host = 0;       // that the host needs to queue them; they take no less
 
   double device() const { return kernels + tp + cp; }
   double seconds() const { return std::max(device(), host); }
   // With what the device waits for its host among the kernels.
-  BlockingCost waited() const { return {host > device() ? host - tp - cp : kernels, tp, cp, 0}; }
+  BlockingCost waited() const { return {host > device() ? host - tp - cp : kernels, tp, cp, tp_hidden, 0}; }
   BlockingCost& operator+=(const BlockingCost& other);
 };
 BlockingCost operator+(BlockingCost a, const BlockingCost& b);
@@ -66,10 +67,15 @@ struct Contention {
   double dp_beside_tp = 1, dp_beside_cp = 1;  // a collective over dp_cp beside them
 };
 
-// Ops of a pass or another action: kernels' seconds, and how often each collective comes.
+// Ops of a pass or another action: kernels' seconds, and the collectives.
 struct OpSums {
+  // How often one comes: in whole, of which the computation waits for OpPrices::waited_share.
+  struct Collective {
+    cost::Transfer transfer;
+    double times = 0, waited = 0;
+  };
   double kernels = 0;
-  std::vector<std::pair<cost::Transfer, int>> collectives;
+  std::vector<Collective> collectives;
 };
 OpSums sum_ops(const std::vector<model::Op>& ops, const cost::OpPrices& prices);
 

@@ -48,7 +48,7 @@ PathKind kind_of(parallel::ActionKind action, Way way, const model::Op& op) {
 void make_free(PricedOp& op) {
   op.seconds = 0;
   if (op.transfer == nullptr) return;
-  op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0});
+  op.transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0, 0});
 }
 
 PricedOp price(const parallel::Layout& layout, int stage, const parallel::Action& action, const model::Op& op,
@@ -57,7 +57,7 @@ PricedOp price(const parallel::Layout& layout, int stage, const parallel::Action
   PricedOp priced{op, way, kind_of(action.kind, way, op), 0, nullptr};
   if (priced.way == Way::kernel) priced.seconds = prices.kernel_seconds(op);
   if (const auto transfer = transfer_of(layout, stage, action, op))
-    priced.transfer = transfers.times(*transfer);
+    priced.transfer = transfers.times(*transfer, prices.waited_share(op));
   return priced;
 }
 
@@ -110,11 +110,11 @@ std::vector<PricedOp> PricedProgram::ops_alone(const PricedAction& action, Free 
   for (const PricedOp& op : *action.ops) {
     if (op.way == Way::kernel) pass.seconds += op.seconds;
     const bool blocks = op.way == Way::tp || op.way == Way::cp;
-    if (blocks && free == Free::messages) pass.seconds += op.transfer->seconds.highest();
+    if (blocks && free == Free::messages) pass.seconds += op.transfer->waited.highest();
     if (op.way != Way::send && op.way != Way::receive) continue;
     out.push_back(op);
     if (op.way == Way::send) {
-      out.back().transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0});
+      out.back().transfer = std::make_shared<TransferTimes>(TransferTimes{op.transfer->transfer, 0, 0});
     }
   }
   pass.seconds = std::max(pass.seconds, action.host_seconds);

@@ -41,7 +41,7 @@ TileLanes StageRun::view(const Tile& tile) {
 }
 
 double StageRun::transfer_seconds(size_t lane, const PricedOp& op, OpKey key) const {
-  return op.transfer->seconds[lane] * factor(lane, key);
+  return op.transfer->waited[lane] * factor(lane, key);
 }
 
 double StageRun::retransmit_seconds(size_t lane, const PricedOp& op, OpKey key) const {
@@ -53,7 +53,7 @@ double StageRun::retransmit_seconds(size_t lane, const PricedOp& op, OpKey key) 
 void StageRun::run_op(const Tile& tile, const PricedOp& op, OpKey key) {
   const OpDraw draw{lanes_.shape, key};
   if (op.way == Way::kernel) return run_kernel(view(tile), op.seconds, draw);
-  const LaneValues seconds = values_from(op.transfer->seconds, static_cast<size_t>(tile.first_lane));
+  const LaneValues seconds = values_from(op.transfer->waited, static_cast<size_t>(tile.first_lane));
   if (op.way == Way::tp) return run_tp_collective(view(tile), lanes_.grid->tp(), seconds, draw);
   if (op.way == Way::cp) return run_cp_collective(view(tile), seconds, draw);
   run_tp_collective(view(tile), lanes_.kv_copies, seconds, draw);
@@ -226,7 +226,7 @@ void StageRun::send(const PricedAction& action, const PricedOp& op, OpKey key) {
   const parallel::Action& a = action.action;
   std::vector<double> start = exchange_.buffer(), seconds = exchange_.buffer(), arrival = exchange_.buffer();
   std::copy(times_.clock.begin(), times_.clock.end(), start.begin());
-  draw_seconds(seconds.data(), seconds.size(), values_from(op.transfer->seconds, 0), lanes_.key_a.data(),
+  draw_seconds(seconds.data(), seconds.size(), values_from(op.transfer->waited, 0), lanes_.key_a.data(),
                lanes_.key_b.data(), {lanes_.shape, key});
   std::vector<double> lost;  // seconds of packets sent again
   if (lanes_.rare != nullptr) {

@@ -5,20 +5,27 @@
 
 namespace lockstep::sim {
 
-std::shared_ptr<const TransferTimes> StageTransfers::times(const cost::Transfer& transfer) {
-  std::shared_ptr<TransferTimes>& known = times_[transfer];
+std::shared_ptr<const TransferTimes> StageTransfers::times(const cost::Transfer& transfer,
+                                                           double waited_share) {
+  std::shared_ptr<TransferTimes>& known = times_[{transfer, waited_share}];
   if (known != nullptr) return known;
   known = std::make_shared<TransferTimes>();
   known->transfer = transfer;
   const cost::RankSeconds& by_rank = prices_.seconds(transfer);
   if (by_rank.is_same_for_all()) {
     known->seconds = by_rank[0];
+    known->waited = waited_share * by_rank[0];
     return known;
   }
-  std::vector<double> seconds;
+  std::vector<double> seconds, waited;
   seconds.reserve(ranks_.size());
-  for (const int rank : ranks_) seconds.push_back(by_rank[static_cast<size_t>(rank)]);
+  waited.reserve(ranks_.size());
+  for (const int rank : ranks_) {
+    seconds.push_back(by_rank[static_cast<size_t>(rank)]);
+    waited.push_back(waited_share * seconds.back());
+  }
   known->seconds = PerLane(std::move(seconds));
+  known->waited = PerLane(std::move(waited));
   return known;
 }
 

@@ -18,6 +18,7 @@ namespace lockstep::sim {
 struct TransferTimes {
   cost::Transfer transfer;
   PerLane seconds;  // alone
+  PerLane waited;   // alone: of that, what the computation waits for (cost::OpPrices::waited_share)
 };
 
 // Two transfers at the same time at one rank: how many times as long as alone each takes; at least 1.
@@ -35,7 +36,7 @@ class StageTransfers {
       : prices_(prices), mesh_(mesh), gpus_per_node_(gpus_per_node), ranks_(std::move(ranks)) {}
 
   size_t lanes() const { return ranks_.size(); }
-  std::shared_ptr<const TransferTimes> times(const cost::Transfer& transfer);
+  std::shared_ptr<const TransferTimes> times(const cost::Transfer& transfer, double waited_share = 1);
   // Both live as long as this.
   const Sharing& sharing(const TransferTimes& first, const TransferTimes& second);
   // How many times as long as alone `of` takes while both others go on.
@@ -53,7 +54,7 @@ class StageTransfers {
   int gpus_per_node_;
   std::vector<int> ranks_;
   std::map<std::pair<model::Axis, bool>, Over> over_;  // by axis, and whether it is a message
-  std::map<cost::Transfer, std::shared_ptr<TransferTimes>> times_;
+  std::map<std::pair<cost::Transfer, double>, std::shared_ptr<TransferTimes>> times_;  // by waited share
   std::map<std::pair<const TransferTimes*, const TransferTimes*>, Sharing> sharing_;
   std::map<std::array<const TransferTimes*, 3>, PerLane> beside_two_;
 };

@@ -54,6 +54,36 @@ TEST(OpPrices, ABatchThatIsReadAheadIsWaitedForBeyondTheStep) {
   EXPECT_EQ(wait(0.5), 0);
 }
 
+// Only a layer's all-gathers and reduce-scatters stand beside a product: not those of embedding and output,
+// no all-reduce, no other axis.
+TEST(OpPrices, WhatSoftwareHidesBehindProductsIsNotWaitedFor) {
+  config::RunFile run = tests::sample_run(2, 2, 1, 1, 1);
+  run.parallel.sequence_parallel = true;
+  run.software.tensor_parallel_overlap = 0.25;
+  const OpPrices prices(run);
+  const auto hidden = [&](const std::vector<model::Op>& ops) {
+    int count = 0;
+    for (const model::Op& op : ops) {
+      const double share = prices.waited_share(op);
+      if (share == 1) continue;
+      EXPECT_EQ(share, 0.75);
+      EXPECT_EQ(op.axis, model::Axis::tp);
+      EXPECT_TRUE(op.kind == model::OpKind::all_gather || op.kind == model::OpKind::reduce_scatter);
+      ++count;
+    }
+    return count;
+  };
+  const model::LayerProgram layers{model::shard_shape(run), model::recompute_of(run.parallel)};
+  EXPECT_EQ(hidden(layers.layer_forward()), 4);  // into and out of attention and MLP
+  EXPECT_EQ(hidden(layers.embedding_forward()), 0);
+  EXPECT_EQ(hidden(layers.embedding_backward()), 0);
+  EXPECT_EQ(hidden(layers.head_forward()), 0);
+  EXPECT_EQ(hidden(layers.head_backward_input()), 0);
+  run.parallel.sequence_parallel = false;
+  const model::LayerProgram reduced{model::shard_shape(run), model::recompute_of(run.parallel)};
+  EXPECT_EQ(hidden(reduced.layer_forward()), 0);
+}
+
 // What a worker does between two steps is part of the op that a step begins with, and of no other.
 TEST(OpPrices, AStepsOverheadIsInItsHostOp) {
   config::RunFile run = round_numbers();

@@ -305,7 +305,8 @@ class Reference {
     if (g.arrived < group.size()) return;
     const Rank& first = ranks_[static_cast<size_t>(group.front())];
     const cost::Transfer transfer{f.op.kind, f.op.axis, f.op.bytes};
-    const double seconds = transfer_seconds(transfer, first, first.index[first.next]);
+    const double seconds =
+        transfer_seconds(transfer, first, first.index[first.next]) * prices_.waited_share(f.op);
     const double lost = lost_seconds(transfer, first, first.index[first.next]);
     for (const int id : group) {
       Rank& member = ranks_[static_cast<size_t>(id)];
