@@ -21,18 +21,27 @@ void expect_between(int64_t before, int64_t ns, int64_t after) {
 }
 
 TEST(FinishedAt, IsZeroBeforeAndThenTheTimeOfTheEndNotOfTheQuestion) {
-  expect_no_errors(run_threads(2, [](World& world) {
+  std::atomic<bool> asked{false};  // rank 0 has, before the other came
+  expect_no_errors(run_threads(2, [&](World& world) {
     const auto group = world.group("g", everyone(2));
     std::vector<float> data(1000, 1.f), got(1000);
-    group->barrier();
-    const int64_t before = observe::monotonic_ns();
-    if (world.rank() == 1) std::this_thread::sleep_for(30ms);
+    if (world.rank() == 1) {
+      asked.wait(false);
+      std::this_thread::sleep_for(30ms);
+    }
+    int64_t earliest = observe::monotonic_ns();
     Work sum = group->all_reduce_async(data.data(), data.size(), DataType::f32);
-    if (world.rank() == 0 && sum.finished_ns() != 0) throw std::runtime_error("ended before all came");
+    if (world.rank() == 0) {
+      const bool over = sum.finished_ns() != 0;
+      earliest = observe::monotonic_ns() + 30'000'000;
+      asked = true;
+      asked.notify_one();
+      if (over) throw std::runtime_error("ended before all came");
+    }
     sum.wait();
     const int64_t after = observe::monotonic_ns();
     std::this_thread::sleep_for(5ms);
-    expect_between(before + 30'000'000, sum.finished_ns(), after);
+    expect_between(earliest, sum.finished_ns(), after);
 
     const int other = 1 - world.rank();
     Work received = group->irecv(got.data(), got.size(), DataType::f32, other, 0);
@@ -101,13 +110,21 @@ TEST(StartedAt, OfTasksOfOneHelperIsWhenEachWasTakenUp) {
 }
 
 TEST(StartedAt, OfCollectivesQueuedTogetherAreDisjoint) {
-  expect_no_errors(run_threads(2, [](World& world) {
+  std::atomic<bool> begun{false};  // rank 0 has, before the other came
+  expect_no_errors(run_threads(2, [&](World& world) {
     const auto group = world.group("g", everyone(2));
     std::vector<std::vector<float>> data(3, std::vector<float>(100'000, 1.f));
-    group->barrier();
-    if (world.rank() == 1) std::this_thread::sleep_for(20ms);
+    if (world.rank() == 1) {
+      begun.wait(false);
+      std::this_thread::sleep_for(20ms);
+    }
     std::vector<Work> works;
     for (auto& d : data) works.push_back(group->all_reduce_async(d.data(), d.size(), DataType::f32));
+    if (world.rank() == 0) {
+      while (works.front().started_ns() == 0) std::this_thread::yield();
+      begun = true;
+      begun.notify_one();
+    }
     works.back().wait();
     int64_t before = 1;
     for (const Work& work : works) {
@@ -115,7 +132,7 @@ TEST(StartedAt, OfCollectivesQueuedTogetherAreDisjoint) {
       before = work.finished_ns();
     }
     // The first of the rank that came early waited for the other; the second did not.
-    if (world.rank() == 0 && works[0].finished_ns() - works[0].started_ns() < 15'000'000)
+    if (world.rank() == 0 && works[0].finished_ns() - works[0].started_ns() < 20'000'000)
       throw std::runtime_error("the first did not begin when it was taken up");
   }));
 }
