@@ -18,6 +18,11 @@ double share_back_to_back(const Overlap& o) {
 
 double over(double seconds, double hidden_behind) { return std::max(0.0, seconds - hidden_behind); }
 
+// How much longer a pass takes with collectives over dp_cp beside it throughout.
+double longer_beside(const Contention& c, const BlockingCost& pass) {
+  return pass.tp * (c.tp - 1) + pass.cp * (c.cp - 1) + pass.kernels * c.kernels;
+}
+
 // Seconds a micro-batch, forward and backward, by which the passes are slower beside `busy` seconds of
 // collectives over dp_cp, and how many times as long these take.
 struct Slowed {
@@ -32,7 +37,7 @@ Slowed slowed(const Overlap& o, const ChunkCost& chunk, double busy) {
   Slowed out;
   out.pace += ((both.tp + both.tp_hidden) * (c.dp_beside_tp - 1) + both.cp * (c.dp_beside_cp - 1)) / whole;
   const double beside = std::min(1.0, busy * out.pace / whole);
-  out.seconds = beside * (both.tp * (c.tp - 1) + both.cp * (c.cp - 1) + both.kernels * c.kernels);
+  out.seconds = beside * longer_beside(c, both);
   if (o.stages > 1) {
     const double sending = std::min(1.0, 2 * o.message / whole);
     out.seconds += (1 - beside) * sending * both.kernels * c.kernels;
@@ -99,6 +104,9 @@ ChunkTimes chunk_times(const Overlap& overlap, const ChunkCost& chunk, bool firs
   times.forward_held = held.forward;
   times.backward_held =
       held.backward + (chunk.reductions - 1) * chunk.reduce.seconds() / overlap.micro_batches;
+  times.forward_beside = longer_beside(overlap.contention, chunk.forward);
+  times.backward_beside = longer_beside(overlap.contention, chunk.backward());
+  times.gathers_again = chunk.unshards > 0;
   times.reduce = chunk.reduce.seconds();
   times.reduce_dp = chunk.reduce_dp;
   times.gather_gradients = chunk.gather_gradients;

@@ -14,8 +14,10 @@ const ChunkTimes& chunk_at(const StageTimes& stage, int chunk) {
 
 // One direction of one chunk, over stages.
 struct OverStages {
-  double sum = 0;      // from its input to the last stage's output
-  double longest = 0;  // that a stage is busy
+  double sum = 0;         // from its input to the last stage's output
+  double longest = 0;     // that a stage is busy
+  double beside = 0;      // how much longer `sum` is with collectives over dp_cp beside every pass
+  double collective = 0;  // the longest that begins with each group's passes
 };
 
 OverStages forwards(const StepShape& p, int chunk) {
@@ -23,7 +25,9 @@ OverStages forwards(const StepShape& p, int chunk) {
   for (const StageTimes& stage : p.of_stage) {
     const ChunkTimes& times = chunk_at(stage, chunk);
     t.sum += stage.count * times.forward;
+    t.beside += stage.count * times.forward_beside;
     t.longest = std::max(t.longest, times.forward + times.forward_held);
+    if (times.gathers_again) t.collective = std::max(t.collective, times.gather);
   }
   return t;
 }
@@ -32,16 +36,32 @@ OverStages backwards(const StepShape& p, int chunk) {
   for (const StageTimes& stage : p.of_stage) {
     const ChunkTimes& times = chunk_at(stage, chunk);
     t.sum += stage.count * times.backward();
+    t.beside += stage.count * times.backward_beside;
     t.longest = std::max(t.longest, times.backward() + times.backward_held);
+    if (times.gathers_again) t.collective = std::max(t.collective, times.gather);
+    if (p.overlaps_gradients) t.collective = std::max(t.collective, times.reduce_dp);
   }
   return t;
 }
 
-// How long after a group's passes of one chunk begin, its passes of the next one can: when the first
-// micro-batch is through all stages and back, or the busiest stage is free.
+// By how much the one micro-batch is later, through all stages, whose pass stands on every stage beside the
+// gather of the next chunk or the scatter of the one before. The collective begins in the gap that the stage
+// waits for that micro-batch, and the gap is the longer the later this is: with p stages, groups of g, passes
+// of f that take e more beside it, messages of n and a collective of G, x = e (G - gap) / f later at each
+// stage, gap = (p - g) f + p n + (p - 1) x.
+double later_beside(const StepShape& p, const OverStages& t, int group) {
+  if (t.beside <= 0) return 0;
+  const double pass = t.sum / p.stages, most = t.beside / p.stages;
+  const double gap = (p.stages - group) * pass + p.stages * p.message;
+  const double each = most * (t.collective - gap) / (pass + (p.stages - 1) * most);
+  return p.stages * std::clamp(each, 0.0, most);
+}
+
+// How long after a group's passes of one chunk begin, its passes of the next one can: when a micro-batch is
+// through all stages and back, or the busiest stage is free.
 double loop_seconds(const StepShape& p, const OverStages& t) {
   const int group = std::min(p.stages, p.micro_batches);
-  return std::max(t.sum + p.stages * p.message, group * t.longest);
+  return std::max(t.sum + later_beside(p, t, group) + p.stages * p.message, group * t.longest);
 }
 
 // How many chunks from `chunk` on are alike on every stage.

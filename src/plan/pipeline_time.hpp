@@ -21,6 +21,9 @@ struct ChunkTimes {
   double forward = 0, backward_input = 0, backward_weight = 0;  // one micro-batch's passes
   // What else a pass keeps its stage from the next one, after its output is there: mean a pass.
   double forward_held = 0, backward_held = 0;
+  // How much longer a pass takes with a collective over dp_cp beside it throughout.
+  double forward_beside = 0, backward_beside = 0;
+  bool gathers_again = false;  // its parameters, before each group's passes
   double reduce = 0,
          reduce_dp = 0;  // of the last reduction: what runs before the scatter; the scatter, beside
   double gather_gradients = 0;

@@ -125,8 +125,31 @@ TEST(StepTime, AgreesWithTheSimulatorWithoutJitter) {
   const std::vector<double> errors = errors_of(5, 200);
   RecordProperty("median", std::to_string(errors[100]));
   RecordProperty("p95", std::to_string(errors[190]));
-  EXPECT_LT(errors[100], 0.02);
-  EXPECT_LT(errors[190], 0.06);
+  EXPECT_LT(errors[100], 0.005);
+  EXPECT_LT(errors[190], 0.05);
+}
+
+// On every stage the same micro-batch's passes stand beside gathers and scatters, so that what slows them
+// adds up over the stages: 4 to 7 percent of these steps, which a search would otherwise find too fast.
+TEST(StepTime, AMicroBatchBesideEveryGatherIsLaterAtEveryStage) {
+  struct Layout {
+    int64_t tp, cp, pp, dp, chunks, zero;
+  };
+  for (const Layout& l :
+       {Layout{2, 4, 8, 256, 16, 3}, Layout{4, 2, 8, 256, 16, 3}, Layout{8, 1, 8, 256, 16, 2},
+        Layout{8, 1, 16, 128, 8, 3}, Layout{2, 4, 16, 128, 8, 3}}) {
+    config::RunFile run = large_run();
+    config::ParallelConfig& p = run.parallel;
+    std::tie(p.tp, p.cp, p.pp, p.dp, p.virtual_stages, p.zero) =
+        std::tie(l.tp, l.cp, l.pp, l.dp, l.chunks, l.zero);
+    SCOPED_TRACE(tests::describe(run));
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    sim::StepOptions options;
+    options.jitter = false;
+    const double simulated = sim::simulate_step(layout, programs, options).seconds;
+    EXPECT_NEAR(step_time(layout, programs).seconds / simulated, 1, 0.015);
+  }
 }
 
 TEST(StepTime, OneStageHasNoBubble) {
@@ -142,8 +165,8 @@ TEST(StepTime, AgreesWithTheSimulatorOnOtherSoftware) {
   const std::vector<double> errors = errors_of(7, 200, true);
   RecordProperty("median", std::to_string(errors[100]));
   RecordProperty("p95", std::to_string(errors[190]));
-  EXPECT_LT(errors[100], 0.03);
-  EXPECT_LT(errors[190], 0.15);  // the worst scatter gradients every micro-batch
+  EXPECT_LT(errors[100], 0.005);
+  EXPECT_LT(errors[190], 0.06);
 }
 
 TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
