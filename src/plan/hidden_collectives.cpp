@@ -107,6 +107,8 @@ ChunkTimes chunk_times(const Overlap& overlap, const ChunkCost& chunk, bool firs
   times.forward_beside = longer_beside(overlap.contention, chunk.forward);
   times.backward_beside = longer_beside(overlap.contention, chunk.backward());
   times.gathers_again = chunk.unshards > 0;
+  times.gathers = chunk.unshards * chunk.gather;
+  times.scatters = chunk.reductions * chunk.reduce_dp;
   times.reduce = chunk.reduce.seconds();
   times.reduce_dp = chunk.reduce_dp;
   times.gather_gradients = chunk.gather_gradients;

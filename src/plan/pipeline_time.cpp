@@ -250,15 +250,52 @@ double optimizer_seconds(const StageTimes& stage, bool gathers) {
   return std::max(stream, kernels);
 }
 
-}  // namespace
-
-double pipeline_seconds(const StepShape& p) {
+// By the passes alone.
+double passes_seconds(const StepShape& p) {
   // One stage has nothing to wait for, whatever the schedule.
   if (p.stages == 1) return busy_seconds(p.of_stage.front()) * p.micro_batches;
   if (p.chunks > 1) return interleaved_seconds(p);
   if (p.schedule == config::ScheduleKind::gpipe) return gpipe_seconds(p);
   if (p.schedule == config::ScheduleKind::zero_bubble_h1) return zero_bubble_seconds(p);
   return one_f_one_b_seconds(p, 0, p.micro_batches);
+}
+
+// From the first forward until the first micro-batch is through the last chunk of all stages.
+double first_forwards(const StepShape& p) {
+  double seconds = 0;
+  for (int c = 0; c + 1 < p.chunks; ++c) seconds += loop_seconds(p, forwards(p, c));
+  const OverStages last = forwards(p, p.chunks - 1);
+  const bool all_first = p.schedule == config::ScheduleKind::gpipe && p.stages > 1;
+  return seconds + last.sum + (p.stages - 1) * p.message +
+         (all_first ? (p.micro_batches - 1) * last.longest : 0);
+}
+
+// From the first forward to the last reduction: a stage's gathers and scatters follow one another, and the
+// first scatter the first backward.
+double stream_seconds(const StepShape& p) {
+  const bool halves = p.schedule == config::ScheduleKind::zero_bubble_h1;
+  double longest = 0, first_backward = first_forwards(p);
+  for (size_t s = p.of_stage.size(); s-- > 0;) {
+    const StageTimes& stage = p.of_stage[s];
+    double gathers = 0, scatters = 0;
+    for (const ChunkTimes& chunk : stage.chunks) {
+      gathers += chunk.count * chunk.gathers;
+      scatters += chunk.count * chunk.scatters;
+    }
+    const ChunkTimes& last = chunk_at(stage, p.chunks - 1);
+    first_backward += stage.count * ((halves ? last.backward_input : last.backward()) + p.message);
+    longest = std::max({longest, gathers - stage.chunks.front().gather + scatters,
+                        scatters > 0 ? first_backward - p.message + scatters : 0});
+  }
+  return longest;
+}
+
+}  // namespace
+
+double pipeline_seconds(const StepShape& p) {
+  const double passes = passes_seconds(p);
+  if (!p.overlaps_gradients) return passes;
+  return std::max(passes, stream_seconds(p) - step_ends(p).reduced);
 }
 
 StepEnds step_ends(const StepShape& p) {

@@ -23,7 +23,8 @@ struct ChunkTimes {
   double forward_held = 0, backward_held = 0;
   // How much longer a pass takes with a collective over dp_cp beside it throughout.
   double forward_beside = 0, backward_beside = 0;
-  bool gathers_again = false;  // its parameters, before each group's passes
+  bool gathers_again = false;        // its parameters, before each group's passes
+  double gathers = 0, scatters = 0;  // seconds of all of a step, on the stage's data-parallel stream
   double reduce = 0,
          reduce_dp = 0;  // of the last reduction: what runs before the scatter; the scatter, beside
   double gather_gradients = 0;
