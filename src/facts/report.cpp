@@ -9,12 +9,13 @@
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 
 namespace lockstep::facts {
 
 namespace {
 
-constexpr size_t width = 100;
+constexpr size_t width = terminal_columns;
 
 const std::string& say(const Words& words, Language language) {
   return language == Language::zh ? words.zh : words.en;

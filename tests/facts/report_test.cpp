@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "facts/all_facts.hpp"
 
 namespace lockstep::facts {
@@ -31,17 +32,6 @@ TEST(Verdicts, FollowTheRule) {
   EXPECT_DOUBLE_EQ(fact.difference().value(), 0.5);
   fact.decided = Verdict::published;
   EXPECT_EQ(fact.verdict(), Verdict::published);
-}
-
-TEST(Wrap, CountsChineseAsTwoColumnsAndBreaksBetweenItsCharacters) {
-  EXPECT_EQ(columns("abc"), 3u);
-  EXPECT_EQ(columns("权重，810 GB。"), 6u + 6u + 2u);
-  EXPECT_EQ(columns("µ✓"), 2u);
-  EXPECT_EQ(wrapped("one two three", 7), (std::vector<std::string>{"one two", "three"}));
-  EXPECT_EQ(wrapped("一二三四", 4), (std::vector<std::string>{"一二", "三四"}));
-  EXPECT_EQ(wrapped("一二。三", 5), (std::vector<std::string>{"一", "二。", "三"}))
-      << "no line begins with a stop";
-  EXPECT_EQ(wrapped("用 ab 做", 100), std::vector<std::string>{"用 ab 做"});
 }
 
 TEST(Report, LinesHaveAtMostAHundredColumns) {
