@@ -49,10 +49,13 @@ Json case_json(const Case& one) {
   return json;
 }
 
-// From 100,000 % and 10^7 s in scientific notation: a wild row keeps the table's width.
+// No digit that says nothing, and none without end: "6.7 %", "250 %", "1e+04 %". A wild row keeps the table's
+// width.
 std::string percent(double value) {
   if (std::isnan(value)) return "-";
-  return std::abs(value) < 1e3 ? fmt::format("{:.1f} %", 100 * value) : fmt::format("{:.2e} %", 100 * value);
+  const double size = std::abs(value);
+  if (size < 1) return fmt::format("{:.1f} %", 100 * value);
+  return size < 10 ? fmt::format("{:.0f} %", 100 * value) : fmt::format("{:.0e} %", 100 * value);
 }
 std::string signed_percent(double value) { return (value >= 0 ? "+" : "") + percent(value); }
 std::string seconds(double value) {
@@ -64,23 +67,25 @@ std::string labelled(const std::string& label, const std::string& text) {
   return label + filled(text, terminal_columns, label.size()).substr(label.size());
 }
 
-// The beginning of a text, at most `width` columns.
-std::string shortened(std::string_view text, size_t width) {
+// A text of at most `width` columns: cut, it ends in "…".
+std::string shortened(const std::string& text, size_t width) {
+  if (columns(text) <= width) return text;
   std::string out;
-  while (!text.empty()) {
-    const std::string_view one = text.substr(0, std::max<size_t>(utf8_length(text), 1));
-    if (columns(out) + columns(one) > width) break;
+  for (size_t at = 0; at < text.size();) {
+    const std::string one =
+        text.substr(at, std::max<size_t>(utf8_length(std::string_view(text).substr(at)), 1));
+    if (columns(out) + columns(one) + 1 > width) break;
     out += one;
-    text.remove_prefix(one.size());
+    at += one.size();
   }
-  return out;
+  return out + "…";
 }
 
 std::string source_table(const Validation& v, const cost::Style& style) {
   cost::TextTable table(style);
   table.header({"source", "rows", "skipped", "mean", "max", "bias", "memory", "held out", "fitted on"});
   const auto row = [&](const std::string& name, const Errors& e) {
-    table.row({shortened(name, 40), std::to_string(e.rows), std::to_string(e.skipped), percent(e.mean),
+    table.row({shortened(name, 24), std::to_string(e.rows), std::to_string(e.skipped), percent(e.mean),
                percent(e.most), signed_percent(e.bias), percent(e.memory_mean),
                e.held_out_rows == 0 ? "-" : fmt::format("{} ({})", percent(e.held_out_mean), e.held_out_rows),
                percent(e.fitted_mean)});

@@ -102,6 +102,9 @@ TEST(Validate, WhatAFileHoldsNeitherReachesTheTerminalNorWidensIt) {
          "seqs,step_time_s,\x1B]0;title\x07\n"
       << "mi\x1B[31mne,Llama \xFF 8B,32,4096,32,8,14336,128256,8192,H100 80G,8,8,1,1,8,3.5,\n"
       << "\xE6\x9D\x83\xE9\x87\x8D,Llama,32,4096,32,8,14336,128256,8192,H100 80G,8,8,1,1,8,1e300,\n"
+      << "torchtitan and what else it may be called by those who ran it,Llama "
+         "TP,32,4096,32,8,14336,128256,8192,"
+         "H100,8,8,1,1,8,3.5,\n"
       << "mine,Llama,32,4096,32,8,14336,128256,8192,H100\x1B[2J,8,8,1,1,8,1e-300,\n"
       << "mine,Llama,32,4096,32,8,14336,128256,8192,H100,8,8,1,1,8,1e-300,\n";
   for (const char* more : {"", "--rows"}) {
@@ -111,6 +114,7 @@ TEST(Validate, WhatAFileHoldsNeitherReachesTheTerminalNorWidensIt) {
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(escaped(outcome.out, "\n"), outcome.out);
     EXPECT_NE(outcome.out.find("\\x1B[2J"), std::string::npos) << "shown";
+    EXPECT_NE(outcome.out.find("torchtitan and what els…"), std::string::npos) << outcome.out;
     std::istringstream lines(outcome.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), terminal_columns) << line;
   }
