@@ -4,10 +4,12 @@
 `lockstep validate` predicts every row of a CSV; this script sums its errors up by group of sources, beside the targets
 of the project, and puts the tables between the marks of docs/accuracy.md. The rest of that page is written by hand.
 
-    bench/accuracy.py [FILE.csv] [--out docs/accuracy.md]
+    bench/accuracy.py [FILE.csv] [--out docs/accuracy.md]   writes the page's tables
+    bench/accuracy.py [FILE.csv] --check                    says where the page is not what would be written
 
 Without FILE.csv it takes ../shared/reference/ground_truth.csv where that is there, else the rows that the project
-carries. Fails when a target is missed. A second or two.
+carries. Those do not have every group of sources: the page is then left alone and its tables are printed, and
+--check holds only the table of these rows against it. Fails when a target is missed, or a check. A second or two.
 """
 import argparse
 import json
@@ -131,6 +133,20 @@ def put(text, mark, table):
     return pattern.sub(lambda m: m.group(1) + table + "\n<!-- end -->", text, count=1)
 
 
+def absent(groups):
+    """Names of the groups of sources without a row."""
+    there = {group["name"] for group in groups}
+    return [name for name, *_ in GROUPS if name not in there]
+
+
+def check(text, tables):
+    """Exits where a table does not stand in the page as it is."""
+    stale = [mark for mark, table in tables if put(text, mark, table) != text]
+    if stale:
+        sys.exit(f"accuracy: docs/accuracy.md has other tables than the program makes: {', '.join(stale)}; "
+                 "`bench/accuracy.py` with all sources writes them again")
+
+
 def validated(file):
     done = subprocess.run([LOCKSTEP, "validate", file, "--json"], capture_output=True, text=True)
     if done.returncode != 0:
@@ -142,18 +158,30 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", default=SHARED if os.path.exists(SHARED) else OWN)
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "accuracy.md"))
+    parser.add_argument("--check", action="store_true", help="writes nothing")
     arguments = parser.parse_args()
     result, own = validated(arguments.file), validated(OWN)
     groups = group_rows(result)
+    of_own = [("papers", paper_table(own))]
+    of_all = [("by source", source_table(groups)), ("memory", memory_table(groups)), ("worst", worst_table(result)),
+              ("skipped", skipped_table(result))]
     with open(arguments.out) as page:
         text = page.read()
-    for mark, table in [("by source", source_table(groups)), ("memory", memory_table(groups)),
-                        ("papers", paper_table(own)), ("worst", worst_table(result)),
-                        ("skipped", skipped_table(result))]:
-        text = put(text, mark, table)
-    with open(arguments.out, "w") as page:
-        page.write(text)
-    print(f"{len(result['cases'])} rows predicted, {len(result['skipped'])} skipped; wrote {arguments.out}")
+    lacking = absent(groups)
+    if arguments.check:
+        tables = of_own + ([] if lacking else of_all)
+        check(text, tables)
+        print(f"checked: {', '.join(mark for mark, _ in tables)}")
+    elif lacking:
+        print("\n\n".join(table for _, table in of_all + of_own))
+        sys.exit(f"accuracy: {arguments.out} is left alone, for {arguments.file} has no rows of {', '.join(lacking)}; "
+                 "give a FILE.csv with all sources")
+    else:
+        for mark, table in of_all + of_own:
+            text = put(text, mark, table)
+        with open(arguments.out, "w") as page:
+            page.write(text)
+        print(f"{len(result['cases'])} rows predicted, {len(result['skipped'])} skipped; wrote {arguments.out}")
     failures = [line for group in groups for line in missed(group)]
     sys.exit("missed:\n  " + "\n  ".join(failures) if failures else 0)
 

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
@@ -165,14 +166,14 @@ int bench_search(const Arguments& arguments) {
     print_json(document);
     return exit_ok;
   }
-  print(
-      fmt::format("{} layouts evaluated in memory and time in {} on one core: {} a second (measured).\n"
+  print(filled(
+      fmt::format("{} layouts evaluated in memory and time in {} on one core: {} a second (measured). "
                   "Llama 3 70B, H100, sequences of {}; {} batch sizes of {} to {} sequences; tables built "
-                  "anew each sweep.\n\n",
+                  "anew each sweep.",
                   format_thousands(evaluated), format_seconds(wall), format_count(rate),
                   format_thousands(base.run.train.sequence), batches.size(), batches.front(),
-                  format_thousands(batches.back())));
-  print(cases_text(cases, batches));
+                  format_thousands(batches.back()))));
+  print("\n" + cases_text(cases, batches));
   return exit_ok;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "base/terminal_text.hpp"
 #include "cli/output.hpp"
 
 namespace lockstep::cli {
@@ -25,7 +26,7 @@ constexpr Feature table[] = {
     {"simulate", "one or more training steps of every rank of a modelled cluster", true},
     {"simulate --trace FILE.pftrace", "writes Perfetto's own format", true},
     {"simulate --why", "critical path, what if parts were free, who made others wait", true},
-    {"plan", "memory per GPU, step time, MFU, bubble, training time and cost of one layout", true},
+    {"plan", "memory, step time, MFU, bubble, training time and cost of one layout", true},
     {"plan --search", "evaluates layouts of a run in memory and time, and ranks them", true},
     {"bench collective", "measures this machine's collectives, nccl-tests style", true},
     {"bench kernels", "measures matrix products and attention", false},
@@ -101,9 +102,10 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 int print_help() {
-  std::string text =
+  std::string text = filled(
       "lockstep trains Llama-class models over many workers, and simulates the same program on a modelled "
-      "cluster.\n\n  lockstep COMMAND RUN.toml [--set table.key=value]... [--json] [options]\n\n";
+      "cluster.");
+  text += "\n  lockstep COMMAND RUN.toml [--set table.key=value]... [--json] [options]\n\n";
   std::vector<std::string> absent;
   for (const Feature& feature : table) {
     if (feature.built) {
@@ -116,7 +118,8 @@ int print_help() {
       absent.emplace_back(feature.name);
     }
   }
-  text += fmt::format("\n  not built yet: {} ({})\n", joined(absent), status_page);
+  text +=
+      "\n" + filled(fmt::format("not built yet: {} ({})", joined(absent), status_page), terminal_columns, 2);
   text += "\n  lockstep COMMAND --help   options, defaults and an example\n";
   text += "  lockstep --version\n";
   text += "\nexit code 0: done; 1: the run failed; 2: the run file or a flag is wrong; 130: Ctrl-C\n";

@@ -8,6 +8,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "base/terminal_text.hpp"
 #include "cli/output.hpp"
 
 namespace lockstep::cli {
@@ -129,6 +130,7 @@ bool Flags::parse(const Arguments& arguments) const {
     if (flag.value.empty()) continue;
     options.back()->type_name(flag.value)->allow_extra_args(false);  // the next word may be RUN.toml
   }
+  for (const std::string& argument : arguments) refuse_value(argument);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
@@ -152,6 +154,19 @@ bool Flags::parse(const Arguments& arguments) const {
     }
   }
   return true;
+}
+
+// "--json=no": CLI11 would take it for --json.
+void Flags::refuse_value(const std::string& argument) const {
+  const size_t equals = argument.find('=');
+  const std::string name = argument.substr(0, equals);
+  const bool takes_none =
+      name == "--help" || std::any_of(flags_.begin(), flags_.end(), [&](const Flag& flag) {
+        return flag.value.empty() && flag.name == name;
+      });
+  if (equals == std::string::npos || !takes_none) return;
+  throw UsageError(
+      fmt::format("{}: the flag takes no value; write {} alone, or leave it out", argument, name));
 }
 
 // Words that no flag took.
@@ -186,8 +201,8 @@ void Flags::refuse_flag(const std::string& name) const {
 }
 
 std::string Flags::help() const {
-  std::string text =
-      fmt::format("lockstep {}: {}\n\n  lockstep {}", command_, find_feature(command_)->does, command_);
+  std::string text = filled(fmt::format("lockstep {}: {}", command_, find_feature(command_)->does));
+  text += fmt::format("\n  lockstep {}", command_);
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Flag& flag : positional_) {
     text += flag.may_be_absent ? fmt::format(" [{}]", flag.name) : " " + flag.name;
@@ -203,8 +218,10 @@ std::string Flags::help() const {
   rows.emplace_back("--help", "prints this");
   size_t width = 0;
   for (const auto& [name, explanation] : rows) width = std::max(width, name.size());
-  for (const auto& [name, explanation] : rows)
-    text += fmt::format("  {:<{}}  {}\n", name, width, explanation);
+  for (const auto& [name, explanation] : rows) {
+    const std::string explained = filled(explanation, terminal_columns, width + 4);
+    text += fmt::format("  {:<{}}  {}", name, width, explained.substr(width + 4));
+  }
   text += fmt::format("\nexample:\n  {}\n", example_);
   return text;
 }

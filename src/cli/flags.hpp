@@ -54,6 +54,7 @@ class Flags {
   };
   std::string help() const;
   void take_positional(const std::vector<std::string>& words) const;
+  void refuse_value(const std::string& argument) const;  // of a flag that takes none
   [[noreturn]] void refuse_flag(const std::string& name) const;
   Flags& add(std::string flag, std::string value, std::string explanation, std::string default_text,
              bool repeats, std::function<void(const std::string&)> take);

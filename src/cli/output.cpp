@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 
 namespace lockstep::cli {
 
@@ -42,12 +43,7 @@ void log(std::string_view text) {
 
 void complain(std::string_view text) {
   // What a user gave may hold control characters, which a terminal would obey.
-  std::string shown = "lockstep: ";
-  for (const char c : text) {
-    const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
-    shown += control ? fmt::format("\\x{:02X}", static_cast<unsigned>(c)) : std::string(1, c);
-  }
-  log(shown);
+  log("lockstep: " + escaped(text, "\n\t"));
 }
 
 void finish_output() {

@@ -152,7 +152,7 @@ struct ParallelConfig {
   bool reshard_after_forward = true;                           // zero = 3
   GradientScatter gradient_scatter = GradientScatter::chunk;   // zero = 2, 3
   GatheredInput gathered_input = GatheredInput::gather_again;  // with sequence parallel
-  // Ops whose outputs are not kept but computed again in backward, by op family ("norm", "swiglu",
+  // Ops whose outputs are not kept but computed again in backward, by op family ("norm", "swiglu", "gelu",
   // "attention"); {"full"} keeps only each layer's input. Empty: keep everything.
   std::vector<std::string> recompute;
   int64_t recompute_every = 1;  // layers 0, k, 2k, ... of the model recompute; the others keep everything
@@ -216,6 +216,7 @@ struct SoftwareConfig {
   bool reduce_in_place = false;         // of gradients, zero = 1
   bool fused_weight_gradients = false;  // products add to the gradient themselves
   double loss_memory = 0;               // bytes a logit at the fullest moment; 0: the logits alone
+  double memory_margin = 0.05;          // what is held besides tensors, as a share of them
   double dp_network_efficiency = 0;     // 0: cluster.network_efficiency
   double host_seconds_per_launch = 0;
   double host_seconds_per_micro_batch = 0;  // of all its passes through the pipeline together

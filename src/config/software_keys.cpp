@@ -57,6 +57,10 @@ std::vector<Key> software_keys() {
           "Memory of the loss at its fullest, from the gradient of the logits until the output matrix has "
           "its own, bytes a logit; 0: the logits alone, for their gradient takes their place.",
           optional, {.low = 0, .high = 64}),
+      KEY(software, memory_margin,
+          "What a GPU holds besides tensors, as a share of them: what the allocator loses to fragmentation, "
+          "the context, libraries' buffers. Not derived: plan and search add it.",
+          optional, below_one),
       KEY(software, tensor_parallel_copies,
           "Whether a tensor-parallel collective copies its tensor once more, as where the sequence is not "
           "the "

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/terminal_text.hpp"
 #include "base/units.hpp"
 #include "model/parameters.hpp"
 
@@ -28,12 +29,6 @@ constexpr std::array<PartColour, 11> colours = {{{"compute", 76, 155, 232},
                                                  {"bad", 239, 106, 106},
                                                  {"good", 63, 182, 139},
                                                  {"beat", 127, 209, 255}}};
-
-// Characters that a terminal shows: bytes that do not continue a UTF-8 sequence.
-size_t width(std::string_view text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0u) != 0x80u; }));
-}
 
 const char* meaning(std::string_view part) {
   if (part == "data") return "waiting for the batch";
@@ -74,14 +69,14 @@ std::string TextTable::text() const {
   std::vector<size_t> widths;
   for (const Row& row : rows_) {
     widths.resize(std::max(widths.size(), row.cells.size()), 0);
-    for (size_t i = 0; i < row.cells.size(); ++i) widths[i] = std::max(widths[i], width(row.cells[i]));
+    for (size_t i = 0; i < row.cells.size(); ++i) widths[i] = std::max(widths[i], columns(row.cells[i]));
   }
   std::string out;
   for (const Row& row : rows_) {
     std::string line;
     for (size_t i = 0; i < row.cells.size(); ++i) {
       const std::string& cell = row.cells[i];
-      const std::string pad(widths[i] - width(cell), ' ');
+      const std::string pad(widths[i] - columns(cell), ' ');
       line += i == 0 ? "  " + style_.paint(row.part, cell) + pad : "  " + pad + cell;
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -19,8 +19,8 @@ struct Style {
   std::string dim(std::string_view text) const;
 };
 
-// First column left, the others right-aligned, two spaces before and between. Cells may hold UTF-8; colours
-// are given per row and do not count as width.
+// First column left, the others right-aligned, two spaces before and between. Cells may hold UTF-8, wide
+// characters too; colours are given per row and do not count as width.
 class TextTable {
  public:
   explicit TextTable(const Style& style) : style_(style) {}

@@ -12,6 +12,8 @@ namespace lockstep::facts {
 struct Words {
   std::string en, zh;
 };
+// What both languages write alike: symbols and figures.
+inline Words same(std::string text) { return {text, std::move(text)}; }
 
 enum class Verdict : uint8_t {
   holds,         // within one unit of the last digit stated; with "about" within 10 %
@@ -20,6 +22,13 @@ enum class Verdict : uint8_t {
   published,     // measured or announced, cannot be derived
 };
 std::string_view to_string(Verdict verdict);
+
+// How a claim is judged.
+enum class Way : uint8_t {
+  computed,   // from functions that plan and simulate use, or by arithmetic on published figures
+  simulated,  // from a simulated step
+  stated,     // by its own definition, or by what was stated elsewhere: nothing is computed
+};
 
 enum class Group : uint8_t { model, layout, network, pipeline, step, failures, power, elsewhere };
 
@@ -56,9 +65,9 @@ struct Fact {
   // Of figures: all agree (holds) or not (off). Set where something else decides.
   std::optional<Verdict> decided;
   Words why;  // one line
-  std::string formula, inputs;
-  std::string command;     // that reproduces it
-  bool simulated = false;  // the value comes from a simulated step, not from arithmetic
+  Words formula, inputs;
+  std::string command;  // that reproduces it
+  Way way = Way::computed;
 
   Verdict verdict() const;
   // computed / stated - 1 of the figure that is farthest off; none without figures.

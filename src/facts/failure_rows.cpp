@@ -71,8 +71,8 @@ Fact interruptions() {
           .decided = {},
           .why = {fmt::format("{} planned and {} in the table of causes.", planned, unexpected()),
                   fmt::format("计划内 {} 次，加原因表中的 {} 次。", planned, unexpected())},
-          .formula = "planned + unexpected",
-          .inputs = "47; P, table 5",
+          .formula = {"planned + unexpected", "计划内 + 意外"},
+          .inputs = {"47; P, table 5", "47；P，表 5"},
           .command = by_hand + "sum"};
 }
 
@@ -89,8 +89,8 @@ Fact per_day() {
           .decided = {},
           .why = {fmt::format("466 over 54 days; {:.1f} unexpected ones.", unexpected() / run_days),
                   fmt::format("466 次除以 54 天；意外的为 {:.1f} 次。", unexpected() / run_days)},
-          .formula = "interruptions / days",
-          .inputs = "466; 54",
+          .formula = {"interruptions / days", "中断次数 / 天数"},
+          .inputs = {"466; 54", "466；54"},
           .command = by_hand + "466 / 54"};
 }
 
@@ -106,8 +106,8 @@ Fact cause_sum() {
           .decided = {},
           .why = {fmt::format("Sum of the {} rows of P's table 5.", causes.size()),
                   fmt::format("P 表 5 的 {} 行之和。", causes.size())},
-          .formula = "sum of counts",
-          .inputs = "P, table 5",
+          .formula = {"sum of counts", "各次数之和"},
+          .inputs = {"P, table 5", "P，表 5"},
           .command = by_hand + "sum"};
 }
 
@@ -127,8 +127,8 @@ Fact hardware_share() {
                       of_hardware()),
                   fmt::format("419 次中的 {} 次：除去软件 54、主机维护 32、NCCL 看门狗 7、外部依赖 2。",
                               of_hardware())},
-          .formula = "hardware / unexpected",
-          .inputs = "P, table 5",
+          .formula = {"hardware / unexpected", "硬件 / 意外"},
+          .inputs = {"P, table 5", "P，表 5"},
           .command = by_hand + "324 / 419"};
 }
 
@@ -148,8 +148,8 @@ Fact gpu_share() {
                           of_gpus(), 100.0 * causes[0].count / unexpected()),
               fmt::format("148+72+19+17+6+6 = {}，共 419。P 把 148 次印作 30.1 %，实为 {:.1f} %。", of_gpus(),
                           100.0 * causes[0].count / unexpected())},
-      .formula = "GPU causes / unexpected",
-      .inputs = "P, table 5",
+      .formula = {"GPU causes / unexpected", "GPU 原因 / 意外"},
+      .inputs = {"P, table 5", "P，表 5"},
       .command = by_hand + "268 / 419"};
 }
 
@@ -171,8 +171,8 @@ Fact gpu_count() {
                           mistaken),
               fmt::format("{} = 148 + 72 + 54，把软件缺陷算成了 GPU 故障；P 的占比以 419 而非 466 为底。",
                           mistaken)},
-      .formula = "sum of GPU causes",
-      .inputs = "P, table 5",
+      .formula = {"sum of GPU causes", "GPU 各原因之和"},
+      .inputs = {"P, table 5", "P，表 5"},
       .command = by_hand + "148 + 72 + 19 + 17 + 6 + 6"};
 }
 
@@ -195,8 +195,8 @@ Fact mtbf() {
               fmt::format(
                   "{:.2f} h 是 54 天除以全部 466 次，含计划内的；只算意外为 {:.2f}，只算硬件为 {:.2f}。",
                   hours_between(planned + unexpected()), hours_between(unexpected()), hardware)},
-      .formula = "54 x 24 / interruptions of hardware",
-      .inputs = fmt::format("{}", of_hardware()),
+      .formula = {"54 x 24 / interruptions of hardware", "54 x 24 / 硬件中断次数"},
+      .inputs = same(fmt::format("{}", of_hardware())),
       .command = by_hand + "54 x 24 / 324"};
 }
 
@@ -221,8 +221,8 @@ Fact young() {
       .decided = {},
       .why = {fmt::format("sqrt(2 x 5 x 167), Young's first order; Daly's higher order gives {:.1f}.", daly),
               fmt::format("sqrt(2 x 5 x 167)，Young 一阶式；Daly 高阶式给出 {:.1f}。", daly)},
-      .formula = "sqrt(2 d M)",
-      .inputs = "d = 5 min, M = 167 min (2.78 h)",
+      .formula = same("sqrt(2 d M)"),
+      .inputs = {"d = 5 min, M = 167 min (2.78 h)", "d = 5 分钟，M = 167 分钟（2.78 h）"},
       .command = by_hand + "sqrt(2 x 5 x 167)"};
 }
 
@@ -249,8 +249,10 @@ Fact save_cost(const Basis& basis) {
               fmt::format("最佳间隔下阻塞式 5 分钟保存要耗 sqrt(2 x 5 / 167) = {:.1f} %；6.48 TB 按 2 TB/s "
                           "只需 {:.1f} s。",
                           100 * lost, state / 2e12)},
-      .formula = "sqrt(2 d / M): saves and lost work together; state / storage",
-      .inputs = "d = 5 min, M = 167 min; 6.48 TB, 2 TB/s (P)",
+      .formula = {"sqrt(2 d / M): saves and lost work together; state / storage",
+                  "sqrt(2 d / M)：保存与丢失的工作合计；状态 / 存储带宽"},
+      .inputs = {"d = 5 min, M = 167 min; 6.48 TB, 2 TB/s (P)",
+                 "d = 5 分钟，M = 167 分钟；6.48 TB，2 TB/s（P）"},
       .command = by_hand + "sqrt(2 x 5 / 167)"};
 }
 
@@ -267,8 +269,8 @@ Fact save_ten() {
           .shown = {fmt::format("{:.0f} %", share), fmt::format("{:.0f} %", share)},
           .decided = {},
           .why = {"5 of every 15 minutes.", "每 15 分钟中的 5 分钟。"},
-          .formula = "d / (10 + d)",
-          .inputs = "d = 5 min",
+          .formula = same("d / (10 + d)"),
+          .inputs = {"d = 5 min", "d = 5 分钟"},
           .command = by_hand + "5 / 15"};
 }
 

@@ -25,9 +25,9 @@ Fact step_tokens(const Basis& basis) {
                               format_thousands(static_cast<int64_t>(replica))),
                   fmt::format("128 个副本 x 16 个微批 x 8192 个词元；每个副本 {}。",
                               format_thousands(static_cast<int64_t>(replica)))},
-          .formula = "DP x micro-batches x sequence",
-          .inputs = fmt::format("{} x {} x {}", basis.run().parallel.dp, basis.run().micro_batches(),
-                                basis.run().train.sequence),
+          .formula = {"DP x micro-batches x sequence", "DP x 微批数 x 序列长度"},
+          .inputs = same(fmt::format("{} x {} x {}", basis.run().parallel.dp, basis.run().micro_batches(),
+                                     basis.run().train.sequence)),
           .command = plan_command + " --json   # step.tokens"};
 }
 
@@ -55,8 +55,9 @@ Fact step_tokens_of_the_article(const Basis& basis) {
                   fmt::format("1.34 亿个词元按每卡 400 TFLOP/s 要 {:.1f} s，而非文中的 6 s；文中 64 MB "
                               "的词元编号也只够 1678 万个（各 4 字节，{:.0f} MB）。",
                               seconds, ids_megabytes)},
-          .formula = "16,777,216 tokens / 8,192; 6 N T / (GPUs x 400e12) for T = 134M",
-          .inputs = "N = 405e9; T = 16,384 x 8,192",
+          .formula = {"16,777,216 tokens / 8,192; 6 N T / (GPUs x 400e12) for T = 134M",
+                      "16777216 个词元 / 8192；6 N T / (GPU 数 x 400e12)，T = 1.34 亿"},
+          .inputs = {"N = 405e9; T = 16,384 x 8,192", "N = 405e9；T = 16384 x 8192"},
           .command = plan_command + " --set train.global_batch=16384"};
 }
 
@@ -76,8 +77,8 @@ Fact layout(const char* id, const char* sources, const std::vector<std::string>&
           .shown = {format_thousands(p.world_size()), format_thousands(p.world_size())},
           .decided = {},
           .why = std::move(why),
-          .formula = "TP x CP x PP x DP",
-          .inputs = fmt::format("{} x {} x {} x {}", p.tp, p.cp, p.pp, p.dp),
+          .formula = same("TP x CP x PP x DP"),
+          .inputs = same(fmt::format("{} x {} x {} x {}", p.tp, p.cp, p.pp, p.dp)),
           .command = command + " --json   # layout.world_size"};
 }
 
@@ -102,21 +103,23 @@ Fact stages(const Basis& basis) {
       layers += basis.layout().chunk(stage, chunk).layers;
     }
   }
-  return {.id = "stages",
-          .group = Group::layout,
-          .sources = "B",
-          .claim = {"126 layers lie on 16 stages, the first and the last with one fewer.",
-                    "126 层分到 16 级，首末两级各少一层。"},
-          .stated = {"126", "126"},
-          .figures = {{digits(126, 0.5), static_cast<double>(layers)}},
-          .unit = "layers",
-          .shown = {std::to_string(layers), std::to_string(layers)},
-          .decided = {},
-          .why = {"16 stages x 8 chunks of one layer, less the first chunk's and the last one's: 128 - 2.",
-                  "16 级 x 8 块、每块一层，首块末块各减一层：128 - 2。"},
-          .formula = "PP x V - 2, summed over the chunks of the layout",
-          .inputs = fmt::format("PP = {}, V = {}", basis.layout().stages(), basis.layout().virtual_stages()),
-          .command = plan_command + " --json   # memory.stages"};
+  return {
+      .id = "stages",
+      .group = Group::layout,
+      .sources = "B",
+      .claim = {"126 layers lie on 16 stages, the first and the last with one fewer.",
+                "126 层分到 16 级，首末两级各少一层。"},
+      .stated = {"126", "126"},
+      .figures = {{digits(126, 0.5), static_cast<double>(layers)}},
+      .unit = "layers",
+      .shown = {std::to_string(layers), std::to_string(layers)},
+      .decided = {},
+      .why = {"16 stages x 8 chunks of one layer, less the first chunk's and the last one's: 128 - 2.",
+              "16 级 x 8 块、每块一层，首块末块各减一层：128 - 2。"},
+      .formula = {"PP x V - 2, summed over the chunks of the layout", "PP x V - 2，对布局的各块求和"},
+      .inputs = {fmt::format("PP = {}, V = {}", basis.layout().stages(), basis.layout().virtual_stages()),
+                 fmt::format("PP = {}，V = {}", basis.layout().stages(), basis.layout().virtual_stages())},
+      .command = plan_command + " --json   # memory.stages"};
 }
 
 Fact replica_racks(const Basis& basis) {
@@ -137,8 +140,8 @@ Fact replica_racks(const Basis& basis) {
       .why = {fmt::format("16 stages of 8 GPUs are {} servers, and two servers stand in a rack (B).",
                           servers),
               fmt::format("16 级、每级 8 块 GPU 是 {} 台服务器，而每个机架放两台（B）。", servers)},
-      .formula = "TP x CP x PP / GPUs a rack",
-      .inputs = fmt::format("{} / {}", gpus, run.cluster.gpus_per_rack),
+      .formula = {"TP x CP x PP / GPUs a rack", "TP x CP x PP / 每机柜 GPU 数"},
+      .inputs = same(fmt::format("{} / {}", gpus, run.cluster.gpus_per_rack)),
       .command = plan_command + " --set cluster.gpus_per_rack=8   # were it a server a rack"};
 }
 

@@ -44,9 +44,11 @@ Fact parameters(const Basis& basis) {
                           m.layers, whole(m.hidden), whole(m.ffn), m.heads, m.kv_heads, whole(m.vocab)),
               fmt::format("{} 层，宽 {}，FFN {}，{} 个查询头、{} 个键值头，词表 {}，输出矩阵不与嵌入共享。",
                           m.layers, m.hidden, m.ffn, m.heads, m.kv_heads, m.vocab)},
-      .formula = "2 V H + L (2 H^2 + 2 H KV + 3 H F + 2 H) + H",
-      .inputs = fmt::format("L = {}, H = {}, F = {}, V = {}, KV = {} x {}", m.layers, m.hidden, m.ffn,
-                            m.vocab, m.kv_heads, m.head_dim()),
+      .formula = same("2 V H + L (2 H^2 + 2 H KV + 3 H F + 2 H) + H"),
+      .inputs = {fmt::format("L = {}, H = {}, F = {}, V = {}, KV = {} x {}", m.layers, m.hidden, m.ffn,
+                             m.vocab, m.kv_heads, m.head_dim()),
+                 fmt::format("L = {}，H = {}，F = {}，V = {}，KV = {} x {}", m.layers, m.hidden, m.ffn,
+                             m.vocab, m.kv_heads, m.head_dim())},
       .command = plan_command + " --json   # model.parameters"};
 }
 
@@ -65,8 +67,8 @@ Fact weights(const Basis& basis) {
           .why = {fmt::format("2 bytes x the rounded 405e9: more than ten GPUs of 80 GB, so at least {:.0f}.",
                               gpus),
                   fmt::format("2 字节 x 取整的 405e9：十块 80 GB 的 GPU 放不下，至少要 {:.0f} 块。", gpus)},
-          .formula = "2 N",
-          .inputs = "N = 405e9, rounded as the sources do",
+          .formula = same("2 N"),
+          .inputs = {"N = 405e9, rounded as the sources do", "N = 405e9，照来源取整"},
           .command = plan_command};
 }
 
@@ -93,8 +95,9 @@ Fact state(const Basis& basis) {
                   "每参数 2 + 2 + 12 字节 x 取整的 405e9（按精确数为 {:.2f} TB）：至少 {:.0f} 块 80 GB "
                   "的 GPU。",
                   exact, gpus)},
-      .formula = "(2 + 2 + 12) N: bf16 weights and gradients, fp32 master weights and two moments",
-      .inputs = "N = 405e9, rounded as the sources do",
+      .formula = {"(2 + 2 + 12) N: bf16 weights and gradients, fp32 master weights and two moments",
+                  "(2 + 2 + 12) N：bf16 权重与梯度，fp32 主权重与两个动量"},
+      .inputs = {"N = 405e9, rounded as the sources do", "N = 405e9，照来源取整"},
       .command = plan_command};
 }
 
@@ -117,8 +120,9 @@ Fact flops(const Basis& basis) {
                           scientific(own)),
               fmt::format("6 N D，N = 405e9，15.6 万亿个词元；只数参与乘法的参数并计入因果注意力则为 {}。",
                           scientific(own))},
-      .formula = "6 N D",
-      .inputs = fmt::format("N = 405e9, rounded as the sources do; D = {:.4g}", tokens),
+      .formula = same("6 N D"),
+      .inputs = {fmt::format("N = 405e9, rounded as the sources do; D = {:.4g}", tokens),
+                 fmt::format("N = 405e9，照来源取整；D = {:.4g}", tokens)},
       .command = plan_command + " --json   # model.flops_per_token, training.tokens"};
 }
 
@@ -136,8 +140,8 @@ Fact one_gpu(const Basis&) {
           .decided = {},
           .why = {"The stated 3.8e25 FLOP over 400 TFLOP/s, in years of 365.25 days.",
                   "所述 3.8e25 FLOP 除以 400 TFLOP/s，一年按 365.25 天。"},
-          .formula = "C / r",
-          .inputs = "C = 3.8e25 FLOP, r = 400e12 FLOP/s",
+          .formula = same("C / r"),
+          .inputs = {"C = 3.8e25 FLOP, r = 400e12 FLOP/s", "C = 3.8e25 FLOP，r = 400e12 FLOP/s"},
           .command = plan_command + " --json   # training.gpu_hours, at the planned speed"};
 }
 
@@ -159,8 +163,8 @@ Fact gpu_years(const Basis& basis) {
                           format_thousands(basis.run().parallel.world_size()), whole(counted)),
               fmt::format("同 one-gpu；仅统计中断的 54 天、{} 块 GPU 就是 {} GPU 年。",
                           format_thousands(basis.run().parallel.world_size()), whole(counted))},
-      .formula = "C / r; 54 days x GPUs",
-      .inputs = "C = 3.8e25 FLOP, r = 400e12 FLOP/s",
+      .formula = {"C / r; 54 days x GPUs", "C / r；54 天 x GPU 数"},
+      .inputs = {"C = 3.8e25 FLOP, r = 400e12 FLOP/s", "C = 3.8e25 FLOP，r = 400e12 FLOP/s"},
       .command = plan_command + " --json   # training.gpu_hours, at the planned speed"};
 }
 
@@ -178,8 +182,9 @@ Fact cluster_days(const Basis& basis) {
       .decided = {},
       .why = {"The years of one GPU over all GPUs; no interruption, no start-up, 400 TFLOP/s throughout.",
               "单卡年数除以 GPU 数；不计中断与启动，全程 400 TFLOP/s。"},
-      .formula = "C / (r x GPUs)",
-      .inputs = fmt::format("C = 3.8e25 FLOP, r = 400e12 FLOP/s, {:.0f} GPUs", basis.gpus()),
+      .formula = {"C / (r x GPUs)", "C / (r x GPU 数)"},
+      .inputs = {fmt::format("C = 3.8e25 FLOP, r = 400e12 FLOP/s, {:.0f} GPUs", basis.gpus()),
+                 fmt::format("C = 3.8e25 FLOP，r = 400e12 FLOP/s，{:.0f} 块 GPU", basis.gpus())},
       .command = plan_command + "   # days, at the planned speed"};
 }
 

@@ -42,8 +42,9 @@ Fact nvlink(const Basis& basis) {
           .decided = {},
           .why = {fmt::format("18 links of 25 GB/s are {}; 900 counts both directions.", 18 * 25),
                   fmt::format("18 条链路 x 25 GB/s = {}；900 是双向合计。", 18 * 25)},
-          .formula = "cluster.nvlink_bandwidth of the preset, from the data sheet's 900 / 2",
-          .inputs = "configs/presets/devices/h100-80g.toml",
+          .formula = {"cluster.nvlink_bandwidth of the preset, from the data sheet's 900 / 2",
+                      "预设的 cluster.nvlink_bandwidth，取自数据手册的 900 / 2"},
+          .inputs = same("configs/presets/devices/h100-80g.toml"),
           .command = plan_command + " --set cluster.nvlink_bandwidth=900e9   # were it 900"};
 }
 
@@ -60,8 +61,8 @@ Fact nic_ratio(const Basis& basis) {
           .shown = {fmt::format("{:.3g}x", computed), fmt::format("{:.3g} 倍", computed)},
           .decided = {},
           .why = {"450 GB/s over 400 Gb/s, which is 50 GB/s.", "450 GB/s 比 400 Gb/s（即 50 GB/s）。"},
-          .formula = "cluster.nvlink_bandwidth / cluster.nic_bandwidth",
-          .inputs = fmt::format("{:g} / {:g}", c.nvlink_bandwidth, c.nic_bandwidth),
+          .formula = same("cluster.nvlink_bandwidth / cluster.nic_bandwidth"),
+          .inputs = same(fmt::format("{:g} / {:g}", c.nvlink_bandwidth, c.nic_bandwidth)),
           .command = plan_command + " --set cluster.nic_bandwidth=450e9   # were they alike"};
 }
 
@@ -86,8 +87,8 @@ Fact pod(const Basis& basis) {
                           as_preset ? "are the same" : "differ"),
               fmt::format("192 个机架 x {} 块；再 x 8 个 pod；预设中的数{}。", c.gpus_per_rack,
                           as_preset ? "相同" : "不同")},
-      .formula = "racks x GPUs a rack; x pods",
-      .inputs = "192 racks, 8 pods",
+      .formula = {"racks x GPUs a rack; x pods", "机柜数 x 每机柜 GPU 数；再 x pod 数"},
+      .inputs = {"192 racks, 8 pods", "192 个机柜，8 个 pod"},
       .command = plan_command + " --set cluster.gpus_per_pod=3072"};
 }
 
@@ -105,8 +106,8 @@ Fact peak(const Basis& basis) {
           .decided = {},
           .why = {fmt::format("1,979 with sparsity, halved: {:.1f}.", 1979 / 2.0),
                   fmt::format("带稀疏为 1979，减半得 {:.1f}。", 1979 / 2.0)},
-          .formula = "cluster.peak_flops_bf16",
-          .inputs = "configs/presets/devices/h100-80g.toml",
+          .formula = same("cluster.peak_flops_bf16"),
+          .inputs = same("configs/presets/devices/h100-80g.toml"),
           .command = plan_command + " --set cluster.peak_flops_bf16=1979e12   # were it twice as much"};
 }
 
@@ -125,8 +126,9 @@ Fact ring_bytes(const Basis&) {
           .decided = {},
           .why = {"Counted in the algorithm's list of steps; in general 2 (N - 1) / N.",
                   "由算法的步骤表数得；一般为 2 (N - 1) / N。"},
-          .formula = "2 (N - 1) / N, counted in collective::ring",
-          .inputs = "N = 8; 128",
+          .formula = {"2 (N - 1) / N, counted in collective::ring",
+                      "2 (N - 1) / N，在 collective::ring 中逐步数出"},
+          .inputs = {"N = 8; 128", "N = 8；128"},
           .command = "lockstep bench collective --collective all_reduce --ranks 8 --bytes 67108864"};
 }
 
@@ -147,8 +149,9 @@ Fact ring_time(const Basis& basis) {
       .decided = {},
       .why = {fmt::format("{:.2f} GB sent at line rate, without latency or losses.", bytes / 1e9),
               fmt::format("按线速发送 {:.2f} GB，不计延迟与损耗。", bytes / 1e9)},
-      .formula = "10 GB x 2 (N - 1) / N / bandwidth",
-      .inputs = fmt::format("N = 128; {:g}, {:g} bytes/s", c.nic_bandwidth, c.nvlink_bandwidth),
+      .formula = {"10 GB x 2 (N - 1) / N / bandwidth", "10 GB x 2 (N - 1) / N / 带宽"},
+      .inputs = {fmt::format("N = 128; {:g}, {:g} bytes/s", c.nic_bandwidth, c.nvlink_bandwidth),
+                 fmt::format("N = 128；{:g}、{:g} 字节/秒", c.nic_bandwidth, c.nvlink_bandwidth)},
       .command = "lockstep simulate " + run_405b_file + "   # How transfers go: what real ones take"};
 }
 
@@ -165,8 +168,8 @@ Fact ring_rounds(const Basis& basis) {
           .decided = {},
           .why = {fmt::format("2 (N - 1); {:.1f} ms at 1 us a hop.", rounds * 1e-3),
                   fmt::format("2 (N - 1)；每跳 1 us 就是 {:.1f} ms。", rounds * 1e-3)},
-          .formula = "2 (N - 1), counted in the ring's round patterns",
-          .inputs = fmt::format("N = {:.0f}", basis.gpus()),
+          .formula = {"2 (N - 1), counted in the ring's round patterns", "2 (N - 1)，在环的各轮中数出"},
+          .inputs = same(fmt::format("N = {:.0f}", basis.gpus())),
           .command = "lockstep simulate " + run_405b_file + " --set cluster.collective_algorithm=ring"};
 }
 
@@ -191,8 +194,9 @@ Fact tree_rounds(const Basis& basis) {
                               "轮。本次训练没有张量在全部进程上归约：数据并行组只有 "
                               "{} 个进程。",
                               binary, group)},
-          .formula = "2 log2 N, counted in halving_doubling's round patterns",
-          .inputs = fmt::format("N = {}", ranks),
+          .formula = {"2 log2 N, counted in halving_doubling's round patterns",
+                      "2 log2 N，在 halving_doubling 的各轮中数出"},
+          .inputs = same(fmt::format("N = {}", ranks)),
           .command =
               "lockstep simulate " + run_405b_file + " --set cluster.collective_algorithm=halving_doubling"};
 }
@@ -212,8 +216,8 @@ Fact rounds_ratio(const Basis& basis) {
           .decided = {},
           .why = {"Rounds are latency alone; each round of halving and doubling moves far more bytes.",
                   "轮数只关乎延迟；折半加倍的每一轮搬运的字节多得多。"},
-          .formula = "ring's rounds / halving and doubling's",
-          .inputs = fmt::format("{} / {}", ring, tree),
+          .formula = {"ring's rounds / halving and doubling's", "环的轮数 / 折半倍增的轮数"},
+          .inputs = same(fmt::format("{} / {}", ring, tree)),
           .command = "lockstep facts --explain tree-rounds"};
 }
 

@@ -55,23 +55,26 @@ Fact tp_all_reduces() {
   const double forward = count(layout.layers().layer_forward());
   const double backward =
       count(layout.layers().layer_backward_input({})) + count(layout.layers().layer_backward_weight({}));
-  return {.id = "tp-allreduce",
-          .group = Group::pipeline,
-          .sources = "B",
-          .claim = {"Tensor parallel all-reduces twice a layer forward and twice backward.",
-                    "张量并行每层前向两次、反向两次 all-reduce。"},
-          .stated = {"2; 2", "2；2"},
-          .figures = {{digits(2, 0.5), forward}, {digits(2, 0.5), backward}},
-          .unit = "all-reduces",
-          .shown = {fmt::format("{:.0f}; {:.0f}", forward, backward),
-                    fmt::format("{:.0f}；{:.0f}", forward, backward)},
-          .decided = {},
-          .why = {"Counted in the layer program. With sequence parallel each becomes a reduce-scatter and an "
-                  "all-gather of the same bytes.",
-                  "在层程序中数得。用序列并行时，每次变为字节数相同的 reduce-scatter 加 all-gather。"},
-          .formula = "all-reduces over tp in layer_forward, layer_backward_input and layer_backward_weight",
-          .inputs = "parallel.sequence_parallel = false, no recomputation",
-          .command = "lockstep simulate " + run_405b_file + " --set parallel.sequence_parallel=false"};
+  return {
+      .id = "tp-allreduce",
+      .group = Group::pipeline,
+      .sources = "B",
+      .claim = {"Tensor parallel all-reduces twice a layer forward and twice backward.",
+                "张量并行每层前向两次、反向两次 all-reduce。"},
+      .stated = {"2; 2", "2；2"},
+      .figures = {{digits(2, 0.5), forward}, {digits(2, 0.5), backward}},
+      .unit = "all-reduces",
+      .shown = {fmt::format("{:.0f}; {:.0f}", forward, backward),
+                fmt::format("{:.0f}；{:.0f}", forward, backward)},
+      .decided = {},
+      .why = {"Counted in the layer program. With sequence parallel each becomes a reduce-scatter and an "
+              "all-gather of the same bytes.",
+              "在层程序中数得。用序列并行时，每次变为字节数相同的 reduce-scatter 加 all-gather。"},
+      .formula = {"all-reduces over tp in layer_forward, layer_backward_input and layer_backward_weight",
+                  "layer_forward、layer_backward_input、layer_backward_weight 中 tp 上的 all-reduce 个数"},
+      .inputs = {"parallel.sequence_parallel = false, no recomputation",
+                 "parallel.sequence_parallel = false，不重算"},
+      .command = "lockstep simulate " + run_405b_file + " --set parallel.sequence_parallel=false"};
 }
 
 Fact bubble() {
@@ -104,8 +107,8 @@ Fact bubble() {
               fmt::format(
                   "由调度表得出，各级相等；(p - 1) / (m + p - 1) 给出 {}；各级近乎相等的模拟给出 {}。",
                   formula, simulated)},
-      .formula = "(p - 1) / (m + p - 1)",
-      .inputs = "p = 16; m = 16, 64, 128",
+      .formula = same("(p - 1) / (m + p - 1)"),
+      .inputs = {"p = 16; m = 16, 64, 128", "p = 16；m = 16、64、128"},
       .command = "lockstep simulate " + run_405b_file +
                  " --set parallel.schedule=gpipe --set parallel.virtual_stages=1 --set model.layers=128 "
                  "--set parallel.first_stage_less_layers=0 --set parallel.last_stage_less_layers=0"};
@@ -129,8 +132,8 @@ Fact bubble_four_times() {
       .why =
           {"With p = 16 and m = 64 a fifth of the time is lost; below 5 % would have counted as negligible.",
            "p = 16、m = 64 时仍损失约五分之一；低于 5 % 才算可忽略。"},
-      .formula = "(p - 1) / (4 p + p - 1)",
-      .inputs = "p = 16, m = 64",
+      .formula = same("(p - 1) / (4 p + p - 1)"),
+      .inputs = {"p = 16, m = 64", "p = 16，m = 64"},
       .command = "lockstep facts --explain bubble"};
 }
 
@@ -149,8 +152,9 @@ Fact bubble_ten() {
       .why =
           {"16 stages, 16 micro-batches, eight chunks of one layer each: as little as this layout can idle.",
            "16 级、16 个微批、每级 8 块各一层：这一布局最少也要空闲这么多。"},
-      .formula = "(p - 1) / (V m + p - 1), walked in the interleaved schedule",
-      .inputs = "p = 16, m = 16, V = 8",
+      .formula = {"(p - 1) / (V m + p - 1), walked in the interleaved schedule",
+                  "(p - 1) / (V m + p - 1)，按交错调度逐步走出"},
+      .inputs = {"p = 16, m = 16, V = 8", "p = 16，m = 16，V = 8"},
       .command =
           "lockstep simulate " + run_405b_file + " --json   # step.bubble_fraction, of unequal chunks"};
 }
@@ -176,8 +180,8 @@ Fact interleaved() {
                       longer, simulated / (1 - simulated)),
                   fmt::format("由调度表得出，m 为 p 的倍数；m = 64 时为 {:.4f}。各块近乎相等的模拟：{:.4f}。",
                               longer, simulated / (1 - simulated))},
-          .formula = "(p - 1) / (V m)",
-          .inputs = "p = 16, m = 16, V = 8",
+          .formula = same("(p - 1) / (V m)"),
+          .inputs = {"p = 16, m = 16, V = 8", "p = 16，m = 16，V = 8"},
           .command = "lockstep facts --explain bubble-10"};
 }
 

@@ -43,8 +43,8 @@ Fact delay(const Basis& basis) {
               fmt::format("10000 s，按文中每小时 49000 美元。按 P 的批量爬升算完整次训练共 {:.0f} 万步，为 "
                           "{:.0f} 万美元。",
                           steps / 1e4, whole / 1e4)},
-      .formula = "0.1 s x steps x price",
-      .inputs = "100,000 steps; $49,000 an hour",
+      .formula = {"0.1 s x steps x price", "0.1 s x 步数 x 价格"},
+      .inputs = {"100,000 steps; $49,000 an hour", "100000 步；每小时 49000 美元"},
       .command = "lockstep plan " + run_405b_file + " --set cluster.step_overhead=0.1"};
 }
 
@@ -63,8 +63,8 @@ Fact idle_minute() {
       .decided = consistent ? Verdict::holds : Verdict::inconsistent,
       .why = {"$49,000 an hour in the same source, over 60; perhaps one is an owner's cost and one a rent.",
               "同一来源写每小时 49000 美元，除以 60；也许一个是自有摊销，一个是租价。"},
-      .formula = "price / 60",
-      .inputs = "$49,000 an hour",
+      .formula = {"price / 60", "价格 / 60"},
+      .inputs = {"$49,000 an hour", "每小时 49000 美元"},
       .command = "lockstep facts --explain price"};
 }
 
@@ -99,12 +99,16 @@ Fact cluster_power(const Basis& basis) {
                   "{:.1f} MW（预设中的假设）。",
                   count, each, gpus, power.gpus / 1e6, power.hosts / 1e6, power.network / 1e6,
                   power.overhead / 1e6)},
-      .formula = "PUE x (GPUs by what they do + hosts + network), mean over the simulated step",
-      .inputs = fmt::format("{:.0f} W a GPU; {:g} W a host, {:g} W of network a GPU, PUE {:g}", power.one_gpu,
-                            basis.run().cluster.host_watts_per_node,
-                            basis.run().cluster.network_watts_per_gpu, basis.run().cluster.pue),
+      .formula = {"PUE x (GPUs by what they do + hosts + network), mean over the simulated step",
+                  "PUE x (GPU 按其所为 + 主机 + 网络)，对模拟的一步取平均"},
+      .inputs = {fmt::format("{:.0f} W a GPU; {:g} W a host, {:g} W of network a GPU, PUE {:g}",
+                             power.one_gpu, basis.run().cluster.host_watts_per_node,
+                             basis.run().cluster.network_watts_per_gpu, basis.run().cluster.pue),
+                 fmt::format("每 GPU {:.0f} W；每主机 {:g} W，每 GPU 网络 {:g} W，PUE {:g}", power.one_gpu,
+                             basis.run().cluster.host_watts_per_node,
+                             basis.run().cluster.network_watts_per_gpu, basis.run().cluster.pue)},
       .command = simulate_command + " --json   # power",
-      .simulated = true};
+      .way = Way::simulated};
 }
 
 // Both must be over 10 MW: most less least of a step, and the largest change within milliseconds.
@@ -115,33 +119,40 @@ Fact swing(const Basis& basis) {
   const double computed = waveform.swing() / 1e6;
   const double fast = waveform.largest_change(milliseconds) / 1e6;
   const double most = basis.gpus() * (c.gpu_compute_watts - c.gpu_idle_watts) / 1e6;
-  return {.id = "swing",
-          .group = Group::power,
-          .sources = "A",
-          .claim = {"Every step swings by over 10 MW within milliseconds.",
-                    "每一步功率都在毫秒内摆动超过 10 MW。"},
-          .stated = {"over 10 MW", "超过 10 MW"},
-          .figures = {{over(10), computed}},
-          .unit = "MW",
-          .shown = {fmt::format("{:.1f} MW", computed), fmt::format("{:.1f} MW", computed)},
-          .decided = computed > 10 && fast > 10 ? Verdict::holds : Verdict::off,
-          .why = {fmt::format(
-                      "Simulated GPUs draw {:.1f} MW at most and {:.1f} at least, as the pipeline fills and "
-                      "empties; within 10 ms they change by {:.1f} at most. All of them at once could change "
-                      "by {:.1f}. P's tens of MW are a site's.",
-                      waveform.peak() / 1e6, waveform.valley() / 1e6, fast, most),
-                  fmt::format("模拟中 GPU 最多 {:.1f} MW、最少 {:.1f} MW，随流水线充满与排空而变；10 ms "
-                              "内至多变化 {:.1f} MW。全部 GPU "
-                              "同时启停也只有 {:.1f} MW。P 所说的数十 MW 指整个园区。",
-                              waveform.peak() / 1e6, waveform.valley() / 1e6, fast, most)},
-          .formula = "most less least power of all GPUs, means over 1 ms of the simulated step",
-          .inputs = fmt::format(
-              "spans of 4 ranks of each of {} stages, each for {:.0f} GPUs; {:g} W computing, {:g} W "
-              "communicating, {:g} W waiting; hosts, network and cooling do not follow so fast",
-              basis.layout().stages(), basis.gpus() / (4.0 * basis.layout().stages()), c.gpu_compute_watts,
-              c.gpu_communication_watts, c.gpu_idle_watts),
-          .command = simulate_command + " --trace step.json   # the spans that it is made of",
-          .simulated = true};
+  const int count = basis.layout().stages();
+  const double each = basis.gpus() / (4.0 * count);
+  return {
+      .id = "swing",
+      .group = Group::power,
+      .sources = "A",
+      .claim = {"Every step swings by over 10 MW within milliseconds.",
+                "每一步功率都在毫秒内摆动超过 10 MW。"},
+      .stated = {"over 10 MW", "超过 10 MW"},
+      .figures = {{over(10), computed}},
+      .unit = "MW",
+      .shown = {fmt::format("{:.1f} MW", computed), fmt::format("{:.1f} MW", computed)},
+      .decided = computed > 10 && fast > 10 ? Verdict::holds : Verdict::off,
+      .why = {fmt::format(
+                  "Simulated GPUs draw {:.1f} MW at most and {:.1f} at least, as the pipeline fills and "
+                  "empties; within 10 ms they change by {:.1f} at most. All of them at once could change "
+                  "by {:.1f}. P's tens of MW are a site's.",
+                  waveform.peak() / 1e6, waveform.valley() / 1e6, fast, most),
+              fmt::format("模拟中 GPU 最多 {:.1f} MW、最少 {:.1f} MW，随流水线充满与排空而变；10 ms "
+                          "内至多变化 {:.1f} MW。全部 GPU "
+                          "同时启停也只有 {:.1f} MW。P 所说的数十 MW 指整个园区。",
+                          waveform.peak() / 1e6, waveform.valley() / 1e6, fast, most)},
+      .formula = {"most less least power of all GPUs, means over 1 ms of the simulated step",
+                  "全部 GPU 功率的最大值减最小值，对模拟的一步每 1 ms 取平均"},
+      .inputs = {fmt::format("spans of 4 ranks of each of {} stages, each for {:.0f} GPUs; {:g} W computing, "
+                             "{:g} W communicating, {:g} W waiting; hosts, network and cooling do not follow "
+                             "so fast",
+                             count, each, c.gpu_compute_watts, c.gpu_communication_watts, c.gpu_idle_watts),
+                 fmt::format(
+                     "{} 级各 4 个 rank 的区间，每个代表 {:.0f} 块 GPU；计算 {:g} W，通信 {:g} W，等待 "
+                     "{:g} W；主机、网络与散热跟不上这样的速度",
+                     count, each, c.gpu_compute_watts, c.gpu_communication_watts, c.gpu_idle_watts)},
+      .command = simulate_command + " --trace step.json   # the spans that it is made of",
+      .way = Way::simulated};
 }
 
 Fact cooling() {
@@ -155,9 +166,10 @@ Fact cooling() {
           .shown = {"air", "风冷"},
           .decided = Verdict::inconsistent,
           .why = {"P and B say that all of it is cooled by air.", "P 与 B 都说全部为风冷。"},
-          .formula = "none: statements compared",
-          .inputs = "A against P and B",
-          .command = "lockstep facts --explain cooling"};
+          .formula = {"none: statements compared", "无：只比较各方说法"},
+          .inputs = {"A against P and B", "A 对 P 与 B"},
+          .command = "lockstep facts --explain cooling",
+          .way = Way::stated};
 }
 
 }  // namespace

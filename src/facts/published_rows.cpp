@@ -11,7 +11,7 @@ namespace lockstep::facts {
 namespace {
 
 // What a source measured or announced.
-Fact published(const char* id, const char* sources, Words claim, Words stated, Words why, std::string inputs,
+Fact published(const char* id, const char* sources, Words claim, Words stated, Words why, Words inputs,
                std::string command) {
   return {.id = id,
           .group = Group::elsewhere,
@@ -23,7 +23,7 @@ Fact published(const char* id, const char* sources, Words claim, Words stated, W
           .shown = {},
           .decided = Verdict::published,
           .why = std::move(why),
-          .formula = "none: it cannot be derived",
+          .formula = {"none: it cannot be derived", "无：不能推导"},
           .inputs = std::move(inputs),
           .command = std::move(command)};
 }
@@ -38,7 +38,7 @@ Fact oversubscription(const Basis& basis) {
       {fmt::format("As designed (P, section 3.3.1); the preset has it: 3,072 x 50 GB/s / 7 = {:.1f} TB/s.",
                    above),
        fmt::format("设计如此（P，3.3.1 节）；预设照此：3072 x 50 GB/s / 7 = {:.1f} TB/s。", above)},
-      "cluster.pod_oversubscription = 7",
+      same("cluster.pod_oversubscription = 7"),
       "lockstep simulate " + run_405b_file + " --set cluster.pod_oversubscription=1");
 }
 
@@ -50,7 +50,8 @@ Fact price(const Basis& basis) {
       {"$49,000/h", "49000 美元/时"},
       {fmt::format("Announced by A; ${:.2f} a GPU-hour. The preset has {:.2f}, an assumption.", each, preset),
        fmt::format("A 所报；合每 GPU 小时 {:.2f} 美元。预设假设为 {:.2f}。", each, preset)},
-      "16,384 GPUs", "lockstep plan " + run_405b_file + "   # cost at cluster.usd_per_gpu_hour");
+      {"16,384 GPUs", "16384 块 GPU"},
+      "lockstep plan " + run_405b_file + "   # cost at cluster.usd_per_gpu_hour");
 }
 
 Fact effective() {
@@ -64,13 +65,13 @@ Fact effective() {
        fmt::format(
            "实测（P，3.3.4 节）。54 天的十分之一摊到 466 次中断，每次 {:.1f} 分钟，含保存、丢失的步与重启。",
            minutes)},
-      "54 days, 466 interruptions", "lockstep facts --explain save-cost");
+      {"54 days, 466 interruptions", "54 天，466 次中断"}, "lockstep facts --explain save-cost");
 }
 
 Fact manual() {
   Fact fact = published(
       "manual", "PB", {"Three interruptions needed a person.", "只有三次中断需要人工处理。"}, {"3", "3"},
-      {"Counted by P, section 3.3.4.", "P 3.3.4 节的统计。"}, "P", "lockstep facts --explain manual");
+      {"Counted by P, section 3.3.4.", "P 3.3.4 节的统计。"}, same("P"), "lockstep facts --explain manual");
   fact.figures = {{digits(3, 0.5), 3}};  // as P has it
   fact.shown = {"3", "3"};
   return fact;
@@ -80,7 +81,6 @@ Fact diloco(const Basis& basis) {
   // Of a GPU of the second stage, in 500 steps: an exchange after each, or one.
   constexpr int steps = 500;
   const auto bytes = static_cast<double>(plan::traffic_of(basis.layout(), basis.programs().at(1)).dp);
-  const double ratio = steps * bytes / bytes;
   const std::string each = format_bytes(bytes), then = format_bytes(bytes / steps);
   return {
       .id = "diloco",
@@ -89,9 +89,9 @@ Fact diloco(const Basis& basis) {
       .claim = {"With one exchange in 500 steps DiLoCo sends 500 times less.",
                 "DiLoCo 每 500 步交换一次，通信量减少 500 倍。"},
       .stated = {"500x less", "少 500 倍"},
-      .figures = {{digits(500, 1), ratio}},
+      .figures = {{digits(500, 1), steps}},
       .unit = "x",
-      .shown = {fmt::format("{:.0f}x", ratio), fmt::format("{:.0f} 倍", ratio)},
+      .shown = {fmt::format("{}x", steps), fmt::format("{} 倍", steps)},
       .decided = {},
       .why = {fmt::format("One exchange in place of 500, of the same tensors and type: {} a GPU and step "
                           "become {} on average. What it does to the loss is another matter.",
@@ -99,9 +99,10 @@ Fact diloco(const Basis& basis) {
               fmt::format(
                   "以一次交换代替 500 次，张量与类型不变：每卡每步 {} 平均降为 {}。对损失的影响另当别论。",
                   each, then)},
-      .formula = "H x bytes / bytes",
-      .inputs = "H = 500",
-      .command = "lockstep plan " + run_405b_file + " --json   # traffic.dp_bytes, of every step"};
+      .formula = {"H, by the claim's own definition", "H，依说法自身的定义"},
+      .inputs = same("H = 500"),
+      .command = "lockstep plan " + run_405b_file + " --json   # traffic.dp_bytes, of every step",
+      .way = Way::stated};
 }
 
 Fact megascale() {
@@ -111,7 +112,7 @@ Fact megascale() {
       {"55.2 %", "55.2 %"},
       {"Measured: MegaScale, NSDI 2024; Megatron-LM had 41.2 % there.",
        "实测：MegaScale，NSDI 2024；同条件下 Megatron-LM 为 41.2 %。"},
-      "MegaScale, NSDI 2024", "lockstep facts --explain megascale");
+      same("MegaScale, NSDI 2024"), "lockstep facts --explain megascale");
 }
 
 }  // namespace
@@ -140,9 +141,10 @@ Fact pass_rate_row(const std::vector<Fact>& others) {
                       "Its matrix ticks nine of nine rows, which is 100 %. Of its {} claims here {} hold.",
                       all, held),
                   fmt::format("核对表九行全部打勾，应为 100 %。这里列出的 {} 条中成立 {} 条。", all, held)},
-          .formula = "ticked / rows; claims of A here that hold",
-          .inputs = "9 of 9",
-          .command = "lockstep facts"};
+          .formula = {"ticked / rows; claims of A here that hold", "打勾 / 行数；此处 A 的说法中成立者"},
+          .inputs = {"9 of 9", "9 行中 9 行"},
+          .command = "lockstep facts",
+          .way = Way::stated};
 }
 
 std::vector<Fact> compute_facts() {

@@ -9,12 +9,13 @@
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 
 namespace lockstep::facts {
 
 namespace {
 
-constexpr size_t width = 100;
+constexpr size_t width = terminal_columns;
 
 const std::string& say(const Words& words, Language language) {
   return language == Language::zh ? words.zh : words.en;
@@ -23,6 +24,13 @@ const std::string& say(const Words& words, Language language) {
 Words verdict_words(Verdict verdict) {
   constexpr std::array<const char*, 4> zh = {"成立", "不符", "自相矛盾", "公开数据"};
   return {std::string(to_string(verdict)), zh[static_cast<size_t>(verdict)]};
+}
+
+// Of one that nothing was computed for it says so.
+std::string verdict_text(const Fact& fact, Language language) {
+  const std::string word = say(verdict_words(fact.verdict()), language);
+  if (fact.way != Way::stated) return word;
+  return word + (language == Language::zh ? "（据说法）" : ", as stated");
 }
 
 const char* mark(Verdict verdict) {
@@ -51,20 +59,31 @@ std::string difference_text(const Fact& fact) {
   return fmt::format("{:+.0f} %", 100 * *share);
 }
 
+// Verdicts of what was computed, and apart from them what was not.
 std::string counted(const std::vector<Fact>& facts, Language language) {
   std::array<int, 4> counts{};
-  for (const Fact& fact : facts) ++counts[static_cast<size_t>(fact.verdict())];
+  int computed = 0, stated = 0;
+  for (const Fact& fact : facts) {
+    const Verdict verdict = fact.verdict();
+    const bool judged_by_statements = fact.way == Way::stated;
+    stated += judged_by_statements ? 1 : 0;
+    computed += verdict != Verdict::published && !judged_by_statements ? 1 : 0;
+    counts[static_cast<size_t>(verdict)] += judged_by_statements ? 0 : 1;
+  }
   if (language == Language::zh) {
     return fmt::format(
-        "关于 Llama 3 405B 训练的 {} 条公开说法，逐条用本程序的函数重算：{} 条成立，{} 条不符，{} "
-        "条自相矛盾，{} "
-        "条为无法推导的公开数据。",
-        facts.size(), counts[0], counts[1], counts[2], counts[3]);
+        "关于 Llama 3 405B 训练的 {} 条公开说法。{} 条用本程序的函数重算：{} 条成立，{} 条不符，{} "
+        "条自相矛盾；{} "
+        "条只据其定义或他处的说法判断，未计算；{} 条为无法推导的公开数据。",
+        facts.size(), computed, counts[0], counts[1], counts[2], stated, counts[3]);
   }
   return fmt::format(
-      "{} public claims about the training of Llama 3 405B, each computed anew: {} hold, {} are off, {} are "
-      "inconsistent, {} are published figures that cannot be derived.",
-      facts.size(), counts[0], counts[1], counts[2], counts[3]);
+      "{} public claims about the training of Llama 3 405B. {} are computed anew: {} hold, {} are off, {} "
+      "are "
+      "inconsistent; {} are judged by their definition or by what is stated elsewhere, nothing computed; {} "
+      "are "
+      "published figures that cannot be derived.",
+      facts.size(), computed, counts[0], counts[1], counts[2], stated, counts[3]);
 }
 
 const Words rule = {
@@ -105,13 +124,14 @@ std::vector<std::string> heads(Language language) {
 
 std::string figures_line(const std::string& id, const std::string& stated, const std::string& computed,
                          const std::string& difference) {
-  return left(id, 15) + right(stated, 22) + right(computed, 24) + right(difference, 12) + "   ";
+  return left(id, 15) + right(stated, 20) + right(computed, 24) + right(difference, 11) + "   ";
 }
 
 // How the computed value came about.
 Words origin(const Fact& fact) {
   if (fact.verdict() == Verdict::published) return {"published", "公开"};
-  if (fact.simulated) return {"simulated", "模拟"};
+  if (fact.way == Way::simulated) return {"simulated", "模拟"};
+  if (fact.way == Way::stated) return {"as stated, not computed", "据说法，未计算"};
   return {"computed", "计算"};
 }
 
@@ -146,7 +166,7 @@ std::string facts_text(const std::vector<Fact>& facts, Language language, const 
     out += fmt::format(
         "  {} {}{}\n", painted(verdict, mark(verdict), style),
         figures_line(fact.id, say(fact.stated, language), say(fact.shown, language), difference_text(fact)),
-        painted(verdict, say(verdict_words(verdict), language), style));
+        painted(verdict, verdict_text(fact, language), style));
     add_wrapped(out,
                 fmt::format("{} ({}; {})", say(fact.claim, language), fmt::join(fact.sources, ", "),
                             say(origin(fact), language)),
@@ -181,8 +201,8 @@ std::string facts_markdown(const std::vector<Fact>& facts, Language language) {
     out += fmt::format("| `{}` | {} ({}; {}) | {} | {} | {} | {} | {} |\n", fact.id,
                        cell(say(fact.claim, language)), fmt::join(fact.sources, ", "),
                        say(origin(fact), language), cell(say(fact.stated, language)),
-                       cell(say(fact.shown, language)), difference_text(fact),
-                       say(verdict_words(fact.verdict()), language), cell(say(fact.why, language)));
+                       cell(say(fact.shown, language)), difference_text(fact), verdict_text(fact, language),
+                       cell(say(fact.why, language)));
   }
   return out;
 }
@@ -218,7 +238,7 @@ std::string explanation(const Fact& fact, Language language, const cost::Style& 
   const bool zh = language == Language::zh;
   const Verdict verdict = fact.verdict();
   std::string out = fmt::format("{} {}   {}\n", painted(verdict, mark(verdict), style), style.bold(fact.id),
-                                painted(verdict, say(verdict_words(verdict), language), style));
+                                painted(verdict, verdict_text(fact, language), style));
   add_wrapped(out, say(fact.claim, language), 0, nullptr);
   out += "\n";
   const auto row = [&](const char* en, const char* chinese, const std::string& text) {
@@ -230,11 +250,12 @@ std::string explanation(const Fact& fact, Language language, const cost::Style& 
     }
   };
   row("stated", "所述", say(fact.stated, language));
-  row("computed", "计算", say(fact.shown, language));
+  const bool stated = fact.way == Way::stated;
+  row(stated ? "against" : "computed", stated ? "对照" : "计算", say(fact.shown, language));
   row("origin", "出处", say(origin(fact), language));
   row("difference", "相差", difference_text(fact));
-  row("formula", "公式", fact.formula);
-  row("inputs", "输入", fact.inputs);
+  row("formula", "公式", say(fact.formula, language));
+  row("inputs", "输入", say(fact.inputs, language));
   row("why", "缘由", say(fact.why, language));
   for (const SourceName& source : source_names()) {
     if (fact.sources.find(source.letter) == std::string::npos) continue;
@@ -247,8 +268,8 @@ std::string explanation(const Fact& fact, Language language, const cost::Style& 
 
 Json explanation_json(const Fact& fact, Language language) {
   Json json = facts_json({fact}, language).front();
-  json["formula"] = fact.formula;
-  json["inputs"] = fact.inputs;
+  json["formula"] = say(fact.formula, language);
+  json["inputs"] = say(fact.inputs, language);
   json["command"] = fact.command;
   return json;
 }

@@ -27,8 +27,4 @@ Json explanation_json(const Fact& fact, Language language);
 // The claim of that id; UsageError names the nearest.
 const Fact& find_fact(const std::vector<Fact>& facts, const std::string& id);
 
-// Columns on a terminal, and text broken into lines of at most so many.
-size_t columns(std::string_view text);
-std::vector<std::string> wrapped(std::string_view text, size_t most);
-
 }  // namespace lockstep::facts

@@ -53,7 +53,7 @@ void gpt_backward_input(OpBuilder& b, const ShardShape& s, const Recompute& r) {
   dropout(b, s, "ffn_dropout_backward");
   b.memory("down_bias_gradient", shard(s));
   b.gemm("down_gemm_dgrad", s.tokens, s.ffn, s.hidden);
-  if (r.swiglu && !r.full) gelu(b, s);
+  if (r.activation && !r.full) gelu(b, s);
   b.exponentials("gelu_backward", 3 * s.tokens * s.ffn);
   b.memory("up_bias_gradient", s.tokens * s.ffn);
   b.gemm("up_gemm_dgrad", s.tokens, s.hidden, s.ffn);

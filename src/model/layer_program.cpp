@@ -125,7 +125,7 @@ std::vector<Op> LayerProgram::layer_backward_input(const Recompute& r) const {
   }
   b.gather();  // gradient of the layer's output
   b.gemm("down_gemm_dgrad", s.tokens, s.ffn, s.hidden);
-  if (r.swiglu && !r.full) swiglu(b, s);
+  if (r.activation && !r.full) swiglu(b, s);
   b.exponentials("swiglu_backward", 5 * s.tokens * s.ffn);
   b.gemm("gate_up_gemm_dgrad", s.tokens, s.hidden, 2 * s.ffn);
   b.reduce();
@@ -265,7 +265,7 @@ int64_t layer_activation_bytes(const ShardShape& s, const Recompute& r) {
   int64_t elements = sharded;                             // the input
   if (keeps.norm) elements += 2 * kept_product_input(s);  // outputs of both norms
   if (keeps.attention_output) elements += s.tokens * head_output(s);
-  if (keeps.swiglu) elements += s.tokens * s.ffn;  // input of the down product
+  if (keeps.activation) elements += s.tokens * s.ffn;  // input of the down product
   if (keeps.rest) elements += sharded + s.tokens * (s.qkv_width() + s.activation_width());
   int64_t bytes = elements * s.element_bytes;
   if (keeps.attention) bytes += attention_kept_bytes(s);

@@ -13,8 +13,9 @@ namespace lockstep::model {
 
 // Which outputs are dropped after forward and computed again in backward.
 struct Recompute {
-  bool norm = false;       // outputs of both norms
-  bool swiglu = false;     // input of the down product: SwiGLU's output, or GELU's
+  bool norm = false;  // outputs of both norms
+  bool activation =
+      false;               // the activation function's output: SwiGLU's (run file: "swiglu"), GELU's ("gelu")
   bool attention = false;  // attention's output, or its scores (q, k, v are kept)
   bool full = false;       // everything but the layer's input
   // With full: but for attention's output, q, v, gate and down, so that of every two products one runs again,
@@ -35,11 +36,11 @@ struct Keeps {
       : norm(!of_layer.full && !of_layer.norm),
         attention(of_layer.second_products || (!of_layer.full && !of_layer.attention)),
         attention_output(of_layer.second_products || (!of_layer.full && (!of_layer.attention || scores))),
-        swiglu(!of_layer.full && !of_layer.swiglu),
+        activation(!of_layer.full && !of_layer.activation),
         rest(!of_layer.full) {}
   bool norm, attention;   // what Recompute names: of attention its statistics, or scores
   bool attention_output;  // goes with the statistics; with scores in memory it stays
-  bool swiglu;            // or GELU's output
+  bool activation;        // SwiGLU's or GELU's output: the input of the down product
   bool rest;              // q, k, v; the second norm's input; gate and up; masks of dropout
 };
 

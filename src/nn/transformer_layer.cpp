@@ -87,7 +87,7 @@ at::Tensor layer_forward(const Context& ctx, const LayerWeights& w, at::Tensor x
   attention_block(ctx, w, places, keeps, false, kept);
   swiglu_block(ctx, w, keeps, kept);
   at::Tensor block = linear(ctx, "down_gemm", kept.swiglu, w.down);
-  drop_unless(keeps.swiglu, kept.swiglu);
+  drop_unless(keeps.activation, kept.swiglu);
   at::Tensor y = add(ctx, "ffn_residual", kept.ffn_input, tp_reduce(ctx, std::move(block)));
   drop_unless(keeps.rest, kept.ffn_input);
   return y;
@@ -108,7 +108,7 @@ at::Tensor layer_backward_input(const Context& ctx, const LayerWeights& w, Layer
 
   stash.down_gradient = tp_gather(ctx, dy);
   at::Tensor d = linear_input_gradient(ctx, "down_gemm_dgrad", stash.down_gradient, w.down);
-  stash.swiglu = r.swiglu && !r.full ? swiglu(ctx, kept.gate_up) : take(kept.swiglu);
+  stash.swiglu = r.activation && !r.full ? swiglu(ctx, kept.gate_up) : take(kept.swiglu);
   stash.gate_up_gradient = swiglu_backward(ctx, take(kept.gate_up), take(d));
   d = tp_reduce(ctx, linear_input_gradient(ctx, "gate_up_gemm_dgrad", stash.gate_up_gradient, w.gate_up));
   at::Tensor residual = rms_norm_backward(ctx, "ffn_norm_backward", take(kept.ffn_input), w.ffn_norm, take(d),

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "base/terminal_text.hpp"
 
 namespace lockstep::observe {
 namespace {
@@ -30,26 +31,6 @@ void append_microseconds(std::string& out, int64_t ns) {
   *end++ = '.';
   for (const uint64_t unit : {100, 10, 1}) *end++ = static_cast<char>('0' + rest / unit % 10);
   out.append(digits.data(), end);
-}
-
-// Bytes of the UTF-8 character at the start of `text`; 0 when it is not valid (Unicode 15, table 3-7).
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto follows = [&](size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
-    const bool surrogate = first == 0xED && byte(1) > 0x9F;
-    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool overlong = first == 0xF0 && byte(1) < 0x90;
-    const bool beyond = first == 0xF4 && byte(1) > 0x8F;
-    return follows(1) && follows(2) && follows(3) && !overlong && !beyond ? 4 : 0;
-  }
-  return 0;
 }
 
 }  // namespace

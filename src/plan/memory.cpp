@@ -210,7 +210,8 @@ StageMemory stage_memory(const parallel::Layout& layout, const parallel::Program
   Walk walk(layout, program.stage);
   for (const Action& action : program.actions) walk.take(action);
   StageMemory memory = walk.fullest();
-  memory.margin = static_cast<int64_t>(margin_share * static_cast<double>(memory.total()));
+  memory.margin =
+      static_cast<int64_t>(layout.run().software.memory_margin * static_cast<double>(memory.total()));
   return memory;
 }
 

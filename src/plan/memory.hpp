@@ -30,7 +30,7 @@ struct StageMemory {
   int64_t workspace = 0;  // tensors that live only inside the pass under way; norms' gradients between halves
   int64_t tables = 0;     // rotary angles, the tokens' places
   int64_t stand_ins = 0;  // of weight gradients, for autograd: software.fused_weight_gradients
-  int64_t margin = 0;     // margin_share of all above: allocator fragmentation, context, libraries' buffers
+  int64_t margin = 0;     // software.memory_margin of all above: not derived
 
   int64_t other() const { return messages + reduced + workspace + tables + stand_ins + margin; }
   int64_t total() const {
@@ -39,9 +39,6 @@ struct StageMemory {
   int64_t tensors() const { return total() - margin; }  // what the trainer's tensors take
   bool operator==(const StageMemory&) const = default;
 };
-
-// Not derived: what an allocator loses and libraries take, as a share of the rest.
-inline constexpr double margin_share = 0.05;
 
 // Of rotary angles (llama's), and the tokens' places of the pass under way and of each micro-batch.
 int64_t table_bytes(const config::RunFile& run, const model::ShardShape& shape, int64_t micro_batches);

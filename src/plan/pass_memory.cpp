@@ -61,9 +61,9 @@ class Walk {
   void layer_forward(const Recompute& r) {
     const Keeps keeps(r, s_.scores);
     attention_block(keeps, false);
-    swiglu_block(keeps);
+    ffn_block(keeps);
     add(full_);
-    if (!keeps.swiglu) drop(ffn_);
+    if (!keeps.activation) drop(ffn_);
     reduce();
     add_residual();
     add(mask_);
@@ -78,14 +78,14 @@ class Walk {
     if (r.full) {
       const Keeps all({}, s_.scores);
       attention_block(all, true);
-      swiglu_block(all);
+      ffn_block(all);
       add(mask_);
       if (!s_.recompute_early_stop) output_again();
     }
     gather();
     dropout_backward();
     add(ffn_);
-    if (r.swiglu && !r.full) add(ffn_);
+    if (r.activation && !r.full) add(ffn_);
     add(activation_input_);
     drop(activation_input_);
     drop(ffn_);
@@ -208,7 +208,7 @@ class Walk {
     add_residual();
     add(mask_);
   }
-  void swiglu_block(const Keeps& keeps) {
+  void ffn_block(const Keeps& keeps) {
     product(keeps.norm, activation_input_);
     add(ffn_);
     if (!keeps.rest) drop(activation_input_);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "base/units.hpp"
 #include "model/parameters.hpp"
 #include "parallel/program.hpp"
@@ -15,10 +16,11 @@ namespace {
 
 std::string state_text(const Plan& plan) {
   const double parameters = static_cast<double>(model::parameter_count(plan.run.model));
-  return fmt::format(
-      "\nThe training state is {} over all GPUs as published (2 + 2 + 12 bytes a parameter), {} as the\n"
-      "trainer holds it ({:.0f} bytes).\n",
-      format_bytes(plan.state.published), format_bytes(plan.state.own), plan.state.own / parameters);
+  return "\n" +
+         filled(fmt::format(
+             "The training state is {} over all GPUs as published (2 + 2 + 12 bytes a parameter), {} as "
+             "the trainer holds it ({:.0f} bytes).",
+             format_bytes(plan.state.published), format_bytes(plan.state.own), plan.state.own / parameters));
 }
 
 std::string curve_text(const Plan& plan) {

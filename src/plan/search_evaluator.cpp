@@ -56,6 +56,7 @@ PricedPasses::PricedPasses(const config::RunFile& run, const PassTable& passes, 
   message = mesh.seconds({model::OpKind::send, model::Axis::pp, boundary, 1});
   table_bytes = static_cast<double>(plan::table_bytes(run, passes.shape(), 0));
   table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1)) - table_bytes;
+  memory_margin = run.software.memory_margin;
   stages = mesh.mesh().size(model::Axis::pp);
   contention = contention_of(mesh.prices(), run, mesh.mesh(), passes.shape(), dp_bytes);
   overlaps_gradients = run.software.overlap_gradients;
@@ -189,7 +190,7 @@ double Variant::bytes(const PipelineChoice& c, const std::array<double, chunk_pl
     most = std::max(most, held);
   }
   most += passes_->table_bytes + c.micro_batches * passes_->table_bytes_of_batch;
-  return (1 + margin_share) * most;
+  return (1 + passes_->memory_margin) * most;
 }
 
 }  // namespace lockstep::plan

@@ -22,6 +22,7 @@ struct PricedPasses {
   double message_bytes = 0;
   double table_bytes = 0;           // beside the documents' places
   double table_bytes_of_batch = 0;  // of each micro-batch
+  double memory_margin = 0;         // share of all else
   Contention contention;
   bool overlaps_gradients = true, overlaps_parameters = false;
 };

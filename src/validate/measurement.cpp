@@ -11,6 +11,7 @@
 #include "base/edit_distance.hpp"
 #include "base/embedded.hpp"
 #include "base/error.hpp"
+#include "base/terminal_text.hpp"
 #include "validate/csv.hpp"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ const std::vector<Column>& columns() {
   static const std::vector<Column> all = {
       {"source", &M::source, nullptr, nullptr, true},
       {"model", &M::model, nullptr, nullptr, true},
-      {"params_b"},
+      {"params_b", nullptr, nullptr, &M::billion_parameters},
       {"layers", nullptr, &M::layers, nullptr, true},
       {"hidden", nullptr, &M::hidden, nullptr, true},
       {"heads", nullptr, &M::heads, nullptr, true},
@@ -83,8 +84,14 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
+const char* range_of(const Column& column) {
+  if (column.count == &M::zero) return "a whole number from 0";
+  if (column.count != nullptr) return "a whole number from 1";
+  return column.figure == &M::mfu_percent ? "a percentage above 0 and up to 100" : "a number above 0";
+}
+
 void read_cell(const Column& column, std::string_view cell, Measurement& row) {
-  const std::string_view text = trimmed(cell);
+  const std::string text = escaped(trimmed(cell));
   if (column.text != nullptr) row.*column.text = text;
   if (text.empty() || (column.count == nullptr && column.figure == nullptr)) return;
   const std::optional<double> value = number(text);
@@ -96,12 +103,12 @@ void read_cell(const Column& column, std::string_view cell, Measurement& row) {
       row.*column.count = static_cast<int64_t>(*value);
       return;
     }
-  } else if (value && *value > 0) {
+  } else if (value && *value > 0 && (column.figure != &M::mfu_percent || *value <= 100)) {
     row.*column.figure = *value;
     return;
   }
-  row.unreadable.push_back(fmt::format("{} = \"{}\" is not a {}", column.name, text,
-                                       column.count != nullptr ? "whole number" : "positive number"));
+  row.unreadable.push_back(fmt::format("{} = \"{}\" is not {}: correct the cell, or leave it empty",
+                                       column.name, text, range_of(column)));
 }
 
 uint64_t hash_of(const std::vector<std::string>& cells) {
@@ -116,7 +123,7 @@ uint64_t hash_of(const std::vector<std::string>& cells) {
 
 void check_columns(const CsvTable& table, Measurements& out) {
   for (const std::string& name : table.columns) {
-    if (find_column(name) == nullptr) out.unknown_columns.push_back(name);
+    if (find_column(name) == nullptr) out.unknown_columns.push_back(escaped(name));
   }
   std::vector<std::string> missing;
   for (const Column& column : columns()) {

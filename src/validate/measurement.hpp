@@ -11,15 +11,16 @@ namespace lockstep::validate {
 
 // Columns: source, model, layers, hidden, heads, kv_heads, ffn, vocab, seq (tokens), gpu, n_gpus, tp, cp, pp,
 // vpp (virtual stages), dp, micro_batch (sequences), global_batch_seqs, recompute, zero_stage, step_time_s,
-// tflops_per_gpu (TFLOP/s), tflops_kind, mfu_pct (percent), memory_gib (GiB of the fullest GPU). params_b and
-// notes are for readers. An empty cell is unknown.
+// tflops_per_gpu (TFLOP/s), tflops_kind, mfu_pct (percent), memory_gib (GiB of the fullest GPU), params_b
+// (10^9 parameters, which the model's shapes must have). notes are for readers. An empty cell is unknown.
+// Texts are escaped (base/terminal_text): they go to terminals.
 struct Measurement {
   int row = 0;   // of the file, from 1, without the header
   int line = 0;  // of the file
   std::string source, model, gpu, recompute, tflops_kind;
   std::optional<int64_t> layers, hidden, heads, kv_heads, ffn, vocab, sequence;
   std::optional<int64_t> gpus, tp, cp, pp, virtual_stages, dp, micro_batch, global_batch, zero;
-  std::optional<double> step_seconds, tflops_per_gpu, mfu_percent, memory_gib;
+  std::optional<double> step_seconds, tflops_per_gpu, mfu_percent, memory_gib, billion_parameters;
   uint64_t hash = 0;                    // FNV-1a, 64 bits, of the row's cells joined by commas
   std::vector<std::string> unreadable;  // what is wrong with which cells, one clause each
 };

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "base/units.hpp"
 #include "cost/step_figures.hpp"
 
@@ -48,27 +49,43 @@ Json case_json(const Case& one) {
   return json;
 }
 
-std::string percent(double value) { return std::isnan(value) ? "-" : fmt::format("{:.1f} %", 100 * value); }
-std::string signed_percent(double value) {
-  return std::isnan(value) ? "-" : fmt::format("{:+.1f} %", 100 * value);
+// No digit that says nothing, and none without end: "6.7 %", "250 %", "1e+04 %". A wild row keeps the table's
+// width.
+std::string percent(double value) {
+  if (std::isnan(value)) return "-";
+  const double size = std::abs(value);
+  if (size < 1) return fmt::format("{:.1f} %", 100 * value);
+  return size < 10 ? fmt::format("{:.0f} %", 100 * value) : fmt::format("{:.0e} %", 100 * value);
+}
+std::string signed_percent(double value) { return (value >= 0 ? "+" : "") + percent(value); }
+std::string seconds(double value) {
+  return value < 1e7 ? format_seconds(value) : fmt::format("{:.2e} s", value);
 }
 
-// At most `width` characters of text that may be UTF-8.
+// `label` and what it is of, broken into lines that go on behind the label.
+std::string labelled(const std::string& label, const std::string& text) {
+  return label + filled(text, terminal_columns, label.size()).substr(label.size());
+}
+
+// A text of at most `width` columns: cut, it ends in "…".
 std::string shortened(const std::string& text, size_t width) {
-  size_t end = 0;
-  for (size_t count = 0; end < text.size(); ++end) {
-    const bool starts = (text[end] & 0xC0) != 0x80;
-    if (starts && count == width) break;
-    if (starts) ++count;
+  if (columns(text) <= width) return text;
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const std::string one =
+        text.substr(at, std::max<size_t>(utf8_length(std::string_view(text).substr(at)), 1));
+    if (columns(out) + columns(one) + 1 > width) break;
+    out += one;
+    at += one.size();
   }
-  return text.substr(0, end);
+  return out + "…";
 }
 
 std::string source_table(const Validation& v, const cost::Style& style) {
   cost::TextTable table(style);
   table.header({"source", "rows", "skipped", "mean", "max", "bias", "memory", "held out", "fitted on"});
   const auto row = [&](const std::string& name, const Errors& e) {
-    table.row({shortened(name, 40), std::to_string(e.rows), std::to_string(e.skipped), percent(e.mean),
+    table.row({shortened(name, 24), std::to_string(e.rows), std::to_string(e.skipped), percent(e.mean),
                percent(e.most), signed_percent(e.bias), percent(e.memory_mean),
                e.held_out_rows == 0 ? "-" : fmt::format("{} ({})", percent(e.held_out_mean), e.held_out_rows),
                percent(e.fitted_mean)});
@@ -86,8 +103,8 @@ std::string layout_words(const Case& one) {
 
 void add_case(cost::TextTable& table, const Case& one) {
   table.row({fmt::format("{:>4}  {}", one.row.row, shortened(one.row.model, 30)),
-             std::to_string(one.run.parallel.world_size()), layout_words(one), format_seconds(one.measured),
-             format_seconds(one.predicted), signed_percent(one.error()), one.held_out ? "held out" : ""},
+             std::to_string(one.run.parallel.world_size()), layout_words(one), seconds(one.measured),
+             seconds(one.predicted), signed_percent(one.error()), one.held_out ? "held out" : ""},
             std::abs(one.error()) > 0.2 ? "bad" : "");
 }
 
@@ -107,26 +124,34 @@ std::string worst_rows(const Validation& v, const cost::Style& style) {
   return "\nThe worst rows.\n" + table.text();
 }
 
-// "1-3, 7".
-std::string ranges(const std::vector<int>& rows) {
+// "rows 1-3, 7".
+std::string ranges(const std::string& one, const std::vector<int>& numbers) {
   std::string out;
-  for (size_t i = 0; i < rows.size();) {
+  for (size_t i = 0; i < numbers.size();) {
     size_t last = i;
-    while (last + 1 < rows.size() && rows[last + 1] == rows[last] + 1) ++last;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", rows[i]);
-    if (last > i) out += fmt::format("-{}", rows[last]);
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", numbers[i]);
+    if (last > i) out += fmt::format("-{}", numbers[last]);
     i = last + 1;
   }
-  return out;
+  return fmt::format("{}{} {}", one, numbers.size() == 1 ? "" : "s", out);
 }
 
 std::string skipped_rows(const Validation& v) {
   if (v.skipped.empty()) return "";
-  std::map<std::string, std::vector<int>> by_reason;
-  for (const Skipped& one : v.skipped) by_reason[one.reason].push_back(one.row.row);
-  std::string out = fmt::format("\nSkipped, {} rows:\n", v.skipped.size());
-  for (const auto& [reason, rows] : by_reason) {
-    out += fmt::format("  {}: {} {}\n", reason, rows.size() == 1 ? "row" : "rows", ranges(rows));
+  struct Places {
+    std::vector<int> rows, lines;
+  };
+  std::map<std::string, Places> by_reason;
+  for (const Skipped& one : v.skipped) {
+    by_reason[one.reason].rows.push_back(one.row.row);
+    by_reason[one.reason].lines.push_back(one.row.line);
+  }
+  std::string out = fmt::format("\nSkipped, {}:\n",
+                                v.skipped.size() == 1 ? "1 row" : fmt::format("{} rows", v.skipped.size()));
+  for (const auto& [reason, places] : by_reason) {
+    out += labelled(
+        "  ", fmt::format("{}: {} ({})", reason, ranges("row", places.rows), ranges("line", places.lines)));
   }
   return out;
 }
@@ -134,17 +159,20 @@ std::string skipped_rows(const Validation& v) {
 std::string every_row(const Validation& v, const cost::Style& style) {
   std::string out = "\nEvery row, and what was assumed of it.\n";
   for (const Case& one : v.cases) {
-    out += fmt::format("\n{}\n  {}; measured {}, predicted {}, {}{}\n",
-                       style.bold(fmt::format("row {}: {}, {}, {} GPUs", one.row.row, one.row.source,
-                                              one.row.model, one.run.parallel.world_size())),
-                       layout_words(one), format_seconds(one.measured), format_seconds(one.predicted),
-                       signed_percent(one.error()), one.held_out ? ", held out" : "");
-    out += fmt::format("  measured: {}\n", one.measured_by);
+    out += "\n";
+    for (const std::string& line : wrapped(fmt::format("row {}: {}, {}, {} GPUs", one.row.row, one.row.source,
+                                                       one.row.model, one.run.parallel.world_size()),
+                                           terminal_columns)) {
+      out += style.bold(line) + "\n";
+    }
+    out += fmt::format("  {}; measured {}, predicted {}, {}{}\n", layout_words(one), seconds(one.measured),
+                       seconds(one.predicted), signed_percent(one.error()), one.held_out ? ", held out" : "");
+    out += labelled("  measured: ", one.measured_by);
     if (one.measured_memory) {
       out += fmt::format("  memory: measured {}, predicted {}, {}\n", format_bytes(*one.measured_memory),
                          format_bytes(*one.predicted_memory), signed_percent(*one.memory_error()));
     }
-    for (const std::string& line : one.assumed) out += fmt::format("  assumed: {}\n", line);
+    for (const std::string& line : one.assumed) out += labelled("  assumed: ", line);
   }
   return out;
 }
@@ -184,13 +212,14 @@ Json validation_json(const Validation& v) {
 }
 
 std::string validation_text(const Validation& v, bool rows, const cost::Style& style) {
-  std::string out = fmt::format(
-      "{}: step times predicted by `lockstep plan`'s model. Errors are predicted / measured - 1; "
-      "mean and max\nwithout sign. Held-out rows took no part in fitting the presets.\n",
-      v.file);
+  std::string out = filled(fmt::format(
+      "{}: step times predicted by `lockstep plan`'s model. Errors are predicted / measured - 1; mean "
+      "and max without sign. Held-out rows took no part in fitting the presets.",
+      escaped(v.file)));
   out += source_table(v, style) + worst_rows(v, style) + skipped_rows(v);
   if (!v.unknown_columns.empty()) {
-    out += fmt::format("\nColumns that were not read: {}\n", fmt::join(v.unknown_columns, ", "));
+    out += "\n" +
+           labelled("Columns that were not read: ", fmt::format("{}", fmt::join(v.unknown_columns, ", ")));
   }
   if (rows) return out + every_row(v, style);
   return out + "\n--rows prints every row, with what was assumed where its cells are empty.\n";

@@ -121,8 +121,12 @@ class Builder {
   }
 
   void fill_model() {
-    const bool is_llama = lower(row_.model).find("llama") != std::string::npos;
-    assume({"model.architecture", is_llama ? "\"llama\"" : "\"gpt\"", "by the model's name"});
+    const auto named = [&](const char* word) { return lower(row_.model).find(word) != std::string::npos; };
+    const bool llama = named("llama");
+    const std::string why = llama || named("gpt")
+                                ? "by the model's name"
+                                : fmt::format("the name \"{}\" says neither llama nor gpt", row_.model);
+    assume({"model.architecture", llama ? "\"llama\"" : "\"gpt\"", why});
     const bool gpt = keys_.at("model.architecture") == "\"gpt\"";
     if (row_.heads) assume("model.kv_heads", *row_.heads, "as many as query heads");
     if (gpt && row_.hidden) assume("model.ffn", 4 * *row_.hidden, "4 x hidden");
@@ -132,7 +136,7 @@ class Builder {
   void fill_cluster() {
     const GpuRule gpu = cluster_of(row_.gpu);
     if (gpu.preset.empty()) {
-      reasons_.push_back(fmt::format("there is no preset for the GPU \"{}\"", row_.gpu));
+      reasons_.push_back(gpu.why);
       return;
     }
     assume({"cluster.preset", fmt::format("\"{}\"", gpu.preset), gpu.why});
@@ -153,9 +157,7 @@ class Builder {
     // so.
     const bool gathers = has("parallel.zero") && keys_.at("parallel.zero") == "3";
     if (gathers || rule_.chunk_is_a_layer) {
-      put("parallel.virtual_stages", std::to_string(*row_.layers));
-      assumed_.push_back(fmt::format(
-          "parallel.virtual_stages = {} (parameters and gradients go layer by layer)", *row_.layers));
+      assume("parallel.virtual_stages", *row_.layers, "parameters and gradients go layer by layer");
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 
 namespace lockstep::validate {
 
@@ -87,14 +88,58 @@ std::vector<SourceRule> all_rules() {
   };
 }
 
-std::string squeezed(const std::string& name) {
-  std::string out;
+// "A100-80GB SXM (Selene)": A100, 80G, SXM, SELENE.
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> out;
+  bool inside = false;
   for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      out += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    }
+    const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (letter && !inside) out.emplace_back();
+    if (letter) out.back() += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    inside = letter;
+  }
+  for (std::string& word : out) {
+    if (word.ends_with("GB") && word != "GB") word.pop_back();
   }
   return out;
+}
+
+// What a GPU's name must have, and what it may besides; `any` may be in every name. A word beyond these
+// (PCIe, NVL, another wattage) is another device.
+struct NamedGpu {
+  std::vector<std::string_view> needed, allowed;
+  std::string_view preset, device;
+};
+const std::vector<std::string_view>& words_of_any() {
+  static const std::vector<std::string_view> any = {
+      "NVIDIA", "TENSOR", "CORE",   "GPU",    "HGX",       "DGX",  "SXM",   "SXM4",
+      "SXM5",   "SXM6",   "AMPERE", "HOPPER", "BLACKWELL", "HBM3", "HBM2E", "HBM3E"};
+  return any;
+}
+const std::vector<NamedGpu>& named_gpus() {
+  static const std::vector<NamedGpu> all = {
+      {{"A100", "80G"}, {"400W", "SELENE"}, "a100-selene", ""},
+      {{"H100", "96G"}, {"500W"}, "h100-rails", "h100-96g"},
+      {{"H100"}, {"80G", "700W"}, "h100-rails", ""},
+      {{"H200"}, {"141G", "700W"}, "h100-rails", "h200"},
+      {{"B200"}, {"180G", "192G", "1000W"}, "b200-nvl8", ""},
+      {{"GB200"}, {"NVL72", "192G"}, "gb200-nvl72", ""},
+  };
+  return all;
+}
+
+bool has_word(std::span<const std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool is_called(const NamedGpu& gpu, const std::vector<std::string>& words) {
+  const auto given = [&](std::string_view word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  return std::all_of(gpu.needed.begin(), gpu.needed.end(), given) &&
+         std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+           return has_word(gpu.needed, word) || has_word(gpu.allowed, word) || has_word(words_of_any(), word);
+         });
 }
 
 }  // namespace
@@ -114,18 +159,15 @@ const SourceRule& rule_of(const std::string& source) {
 bool is_known(const std::string& source) { return !rule_of(source).source.empty(); }
 
 GpuRule cluster_of(const std::string& gpu) {
-  const std::string name = squeezed(gpu);
-  const auto has = [&](std::string_view word) { return name.find(word) != std::string::npos; };
-  const auto found = [&](std::string_view preset, std::string_view device) {
-    return GpuRule{preset, device, fmt::format("for the GPU \"{}\"", gpu)};
-  };
-  if (has("GB200")) return found("gb200-nvl72", "");
-  if (has("B200")) return found("b200-nvl8", "");
-  if (has("H200")) return found("h100-rails", "h200");
-  if (has("H100") && has("96G")) return found("h100-rails", "h100-96g");
-  if (has("H100") && (has("80G") || !has("G"))) return found("h100-rails", "");
-  if (has("A100") && has("80G")) return found("a100-selene", "");
-  return {};
+  const std::vector<std::string> words = words_of(gpu);
+  for (const NamedGpu& one : named_gpus()) {
+    if (is_called(one, words)) return {one.preset, one.device, fmt::format("for the GPU \"{}\"", gpu)};
+  }
+  std::vector<std::string> known;
+  for (const NamedGpu& one : named_gpus()) known.push_back(fmt::format("{}", fmt::join(one.needed, " ")));
+  return {"", "",
+          fmt::format("there is no preset for the GPU \"{}\"; there are {}, as SXM modules", gpu,
+                      fmt::join(known, ", "))};
 }
 
 }  // namespace lockstep::validate

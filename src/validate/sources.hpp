@@ -24,10 +24,10 @@ struct SourceRule {
   // Rows whose model has none of these words in its name ran the program without its compiler, preset
   // SOFTWARE-eager; empty: no row did.
   std::vector<std::string_view> eager_unless = {};
-  // Rows whose model has this word in its name have what Lockstep does not model.
   // Whether memory_gib is what tensors were allocated, so that plan's margin is left out; else what the
   // allocator reserved.
   bool memory_allocated = false;
+  // Rows whose model has this word in its name have what Lockstep does not model.
   std::string_view lacking_word = "", lacking = "";
   std::vector<int64_t> micro_batches = {};  // among which the predicted-fastest fills an empty micro_batch
   // With one pipeline stage each layer's gradients are reduced by themselves, beside the backward pass.
@@ -40,7 +40,8 @@ const SourceRule& rule_of(const std::string& source);
 // Whether it has a rule of its own: the presets were fitted on rows of these.
 bool is_known(const std::string& source);
 
-// A cluster for a GPU's name; `preset` is empty for a name without one.
+// A cluster for a GPU's name. Every word of the name must be known of that GPU: "H100 PCIe" is no H100 SXM.
+// `preset` is empty for a name without one, and `why` says so.
 struct GpuRule {
   std::string_view preset, device;  // device empty: the preset's
   std::string why;

@@ -12,6 +12,7 @@
 #include "plan/memory.hpp"
 #include "plan/step_time.hpp"
 #include "validate/measured_time.hpp"
+#include "validate/row_checks.hpp"
 #include "validate/row_run.hpp"
 #include "validate/sources.hpp"
 
@@ -103,10 +104,12 @@ void take(const Measurement& row, Validation& out) {
   const Choice choice = choose(runs.candidates);
   const config::RunFile& run = runs.candidates[choice.index];
   const MeasuredTime measured = measured_time(row, run, rule.model_flops);
-  if (!measured.reason.empty()) {
-    out.skipped.push_back({row, measured.reason});
+  const std::string reason = measured.reason.empty() ? impossible(row, run, measured) : measured.reason;
+  if (!reason.empty()) {
+    out.skipped.push_back({row, reason});
     return;
   }
+  if (const std::string differ = parameters_differ(row, run); !differ.empty()) runs.assumed.push_back(differ);
   if (runs.chosen) runs.assumed.push_back(choice_text(run, choice, runs.candidates.size()));
   Case one{row,          run,          measured.seconds,        measured.how, choice.prediction.seconds,
            std::nullopt, std::nullopt, std::move(runs.assumed), false,        false};

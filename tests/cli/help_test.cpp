@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <csignal>
+#include <sstream>
 
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
 
@@ -73,6 +75,31 @@ TEST(Help, EveryBuiltCommandHasItsOwnWithDefaultsAndAnExample) {
   }
 }
 
+void expect_narrow(const std::vector<std::string>& words) {
+  const Outcome outcome = lockstep(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(columns(line), terminal_columns) << testing::PrintToString(words) << "\n" << line;
+  }
+}
+
+TEST(Help, NoLineIsWiderThanAHundredColumns) {
+  expect_narrow({"--help"});
+  for (const cli::Feature& feature : cli::features()) {
+    if (!feature.built || feature.name.find("--") != std::string_view::npos) continue;
+    std::istringstream cut{std::string(feature.name)};
+    std::vector<std::string> words;
+    for (std::string word; cut >> word;) words.push_back(word);
+    words.emplace_back("--help");
+    expect_narrow(words);
+  }
+  const std::string large = LOCKSTEP_SOURCE_DIR "/configs/llama3-405b-16k.toml";
+  expect_narrow({"plan", large});
+  expect_narrow({"bench", "search", "--seconds", "1"});
+  expect_narrow({"validate", "--rows"});
+}
+
 TEST(Help, CommandsOfTheInterfaceThatAreNotBuiltSaySo) {
   for (const cli::Feature& feature : cli::features()) {
     if (feature.built) continue;
@@ -108,6 +135,10 @@ TEST(Help, AnUnknownWordNamesTheNearest) {
       {{"train"}, "needs RUN.toml"},
       {{"train", "a.toml", "b.toml"}, "\"b.toml\""},
       {{"train", "a.toml", "--set"}, "TABLE.KEY=VALUE missing"},
+      {{"plan", tiny().string(), "--json=no"}, "--json=no: the flag takes no value; write --json alone"},
+      {{"plan", tiny().string(), "--json="}, "--json=: the flag takes no value"},
+      {{"facts", "--markdown=x"}, "--markdown=x: the flag takes no value"},
+      {{"plan", "--help=x"}, "--help=x: the flag takes no value"},
       {{"train", "a.toml", "--run-dir", "a", "--run-dir", "b"}, "given 2 times"},
       {{"bench", "collective", "--ranks", "many"}, "\"many\" is not a whole number"},
       {{"bench", "collective", "--ranks", "0"}, "0 is less than 1"},

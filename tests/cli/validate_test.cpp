@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "cli/program.hpp"
 
 namespace lockstep::test {
@@ -75,10 +77,13 @@ TEST(Validate, BadRowsAreSkippedAndBadFilesRefused) {
   ASSERT_EQ(json.at("cases").size(), 1u) << outcome.out;
   ASSERT_EQ(json.at("skipped").size(), 4u);
   const auto reason = [&](size_t i) { return json.at("skipped")[i].at("reason").get<std::string>(); };
-  EXPECT_EQ(reason(0), "step_time_s = \"soon\" is not a positive number");
+  EXPECT_EQ(reason(0), "step_time_s = \"soon\" is not a number above 0: correct the cell, or leave it empty");
   EXPECT_EQ(reason(1), "step_time_s, tflops_per_gpu and mfu_pct are all empty");
-  EXPECT_EQ(reason(2), "there is no preset for the GPU \"TPU v5p\"");
+  EXPECT_EQ(reason(2).find("there is no preset for the GPU \"TPU v5p\"; there are "), 0u) << reason(2);
   EXPECT_NE(reason(3).find("cluster.gpus = 9"), std::string::npos) << reason(3);
+
+  const std::string text = lockstep({"validate", file}).out;
+  EXPECT_NE(text.find("or leave it empty: row 2 (line 3)"), std::string::npos) << text;
 
   std::ofstream(file) << "a,b\n1,2\n";
   const Outcome refused = lockstep({"validate", file});
@@ -86,6 +91,33 @@ TEST(Validate, BadRowsAreSkippedAndBadFilesRefused) {
   EXPECT_NE(refused.err.find("there is no column source"), std::string::npos) << refused.err;
   EXPECT_EQ(lockstep({"validate", "absent.csv"}).code, 2);
   EXPECT_EQ(lockstep({"validate", file, file}).code, 2);
+}
+
+// Whatever a file holds: nothing that a terminal obeys, no line wider than the screen, no cell without end.
+TEST(Validate, WhatAFileHoldsNeitherReachesTheTerminalNorWidensIt) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "rows.csv";
+  std::ofstream(file)
+      << "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,global_batch_"
+         "seqs,step_time_s,\x1B]0;title\x07\n"
+      << "mi\x1B[31mne,Llama \xFF 8B,32,4096,32,8,14336,128256,8192,H100 80G,8,8,1,1,8,3.5,\n"
+      << "\xE6\x9D\x83\xE9\x87\x8D,Llama,32,4096,32,8,14336,128256,8192,H100 80G,8,8,1,1,8,1e300,\n"
+      << "torchtitan and what else it may be called by those who ran it,Llama "
+         "TP,32,4096,32,8,14336,128256,8192,"
+         "H100,8,8,1,1,8,3.5,\n"
+      << "mine,Llama,32,4096,32,8,14336,128256,8192,H100\x1B[2J,8,8,1,1,8,1e-300,\n"
+      << "mine,Llama,32,4096,32,8,14336,128256,8192,H100,8,8,1,1,8,1e-300,\n";
+  for (const char* more : {"", "--rows"}) {
+    std::vector<std::string> arguments = {"validate", file};
+    if (*more != 0) arguments.emplace_back(more);
+    const Outcome outcome = lockstep(arguments);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(escaped(outcome.out, "\n"), outcome.out);
+    EXPECT_NE(outcome.out.find("\\x1B[2J"), std::string::npos) << "shown";
+    EXPECT_NE(outcome.out.find("torchtitan and what els…"), std::string::npos) << outcome.out;
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), terminal_columns) << line;
+  }
 }
 
 }  // namespace

@@ -289,6 +289,21 @@ TEST(Training, RefusesSoftwareThatItIsNot) {
   EXPECT_NO_THROW(check_for_training(examine_tiny({"software.preset=lockstep"}).run));
 }
 
+// A share of what is held: less than all of it, and nothing of the trainer's.
+TEST(Software, TheMemoryMarginIsAShareBelowOne) {
+  EXPECT_EQ(examine_tiny({}).run.software.memory_margin, 0.05);
+  for (const char* good : {"software.memory_margin=0", "software.memory_margin=0.5"}) {
+    EXPECT_TRUE(examine_tiny({good}).problems.empty()) << good;
+    EXPECT_NO_THROW(check_for_training(examine_tiny({good}).run));
+  }
+  for (const char* bad :
+       {"software.memory_margin=1", "software.memory_margin=-0.01", "software.memory_margin=nan"}) {
+    const Examined examined = examine_tiny({bad});
+    ASSERT_EQ(examined.problems.size(), 1u) << bad;
+    EXPECT_EQ(examined.problems[0].key, "software.memory_margin");
+  }
+}
+
 TEST(Training, RefusesMoreWorkersThanOneMachineTakes) {
   const auto run = [](int workers) {
     const std::string n = std::to_string(workers);

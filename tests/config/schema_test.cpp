@@ -35,6 +35,7 @@ TEST(Schema, HasEveryKeyOfTheInterface) {
                            "data.prefetch",
                            "software.preset",
                            "software.attention",
+                           "software.memory_margin",
                            "simulate.slow",
                            "simulate.slow_links",
                            "cluster.gpus",

@@ -18,6 +18,13 @@ TEST(TextTable, FirstColumnLeftOthersRightUnderTheirNames) {
             "  dp          5 µs\n");
 }
 
+TEST(TextTable, AChineseCharacterTakesTwoColumns) {
+  TextTable table({});
+  table.row({"权重", "1"});
+  table.row({"bytes", "22"});
+  EXPECT_EQ(table.text(), "  权重    1\n  bytes  22\n");
+}
+
 TEST(TextTable, ColoursTakeNoWidth) {
   TextTable table({true});
   table.header({"part", "s"});

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <sstream>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/terminal_text.hpp"
 #include "facts/all_facts.hpp"
 
 namespace lockstep::facts {
@@ -33,17 +35,6 @@ TEST(Verdicts, FollowTheRule) {
   EXPECT_EQ(fact.verdict(), Verdict::published);
 }
 
-TEST(Wrap, CountsChineseAsTwoColumnsAndBreaksBetweenItsCharacters) {
-  EXPECT_EQ(columns("abc"), 3u);
-  EXPECT_EQ(columns("权重，810 GB。"), 6u + 6u + 2u);
-  EXPECT_EQ(columns("µ✓"), 2u);
-  EXPECT_EQ(wrapped("one two three", 7), (std::vector<std::string>{"one two", "three"}));
-  EXPECT_EQ(wrapped("一二三四", 4), (std::vector<std::string>{"一二", "三四"}));
-  EXPECT_EQ(wrapped("一二。三", 5), (std::vector<std::string>{"一", "二。", "三"}))
-      << "no line begins with a stop";
-  EXPECT_EQ(wrapped("用 ab 做", 100), std::vector<std::string>{"用 ab 做"});
-}
-
 TEST(Report, LinesHaveAtMostAHundredColumns) {
   for (const Language language : {Language::en, Language::zh}) {
     std::istringstream text(facts_text(all_facts(), language, {}));
@@ -51,6 +42,20 @@ TEST(Report, LinesHaveAtMostAHundredColumns) {
     for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(columns(line), 100u) << line;
     EXPECT_GT(lines, 150u);
   }
+}
+
+// The words of a formula that belong to a language: not symbols, units, keys of run files or names of code.
+std::string english_words(const std::string& text) {
+  static const std::regex word(R"([A-Za-z_][A-Za-z0-9_./]*)");
+  static const std::set<std::string> of_any = {"sqrt", "collective", "ring", "rank", "reduce", "false"};
+  std::string out;
+  for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it) {
+    const std::string one = it->str();
+    const bool lower =
+        one.size() > 3 && std::all_of(one.begin(), one.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+    if (lower && !of_any.contains(one)) out += one + " ";
+  }
+  return out;
 }
 
 TEST(Report, EveryClaimHasAllItsWordsInBothLanguages) {
@@ -64,8 +69,14 @@ TEST(Report, EveryClaimHasAllItsWordsInBothLanguages) {
     EXPECT_EQ(fact.shown.en.empty(), fact.shown.zh.empty()) << fact.id;
     EXPECT_NE(columns(fact.claim.zh), fact.claim.zh.size()) << fact.id << ": no Chinese";
     EXPECT_EQ(fact.why.en.find("，"), std::string::npos) << fact.id << ": Chinese in English";
-    for (const std::string* text : {&fact.formula, &fact.inputs, &fact.command}) {
+    for (const std::string* text :
+         {&fact.formula.en, &fact.formula.zh, &fact.inputs.en, &fact.inputs.zh, &fact.command}) {
       EXPECT_FALSE(text->empty()) << fact.id;
+    }
+    for (const Words* words : {&fact.formula, &fact.inputs}) {
+      EXPECT_EQ(english_words(words->zh), "") << fact.id << ": " << words->zh;
+      // Alike only where there is nothing to translate.
+      EXPECT_TRUE(words->en != words->zh || english_words(words->en).empty()) << fact.id;
     }
     EXPECT_EQ(fact.command.find("lockstep "), 0u) << fact.id;
     EXPECT_EQ(fact.why.en.find('\n'), std::string::npos) << "one line";

@@ -71,13 +71,13 @@ TEST(LayerProgram, RecomputeTradesMemoryForOps) {
     return none.layer_backward_input(r).size() + none.layer_backward_weight(r).size();
   };
   EXPECT_EQ(ops_with({.norm = true}), plain + 2);
-  EXPECT_EQ(ops_with({.swiglu = true}), plain + 1);
+  EXPECT_EQ(ops_with({.activation = true}), plain + 1);
   EXPECT_EQ(ops_with({.attention = true}), plain + 1);
   EXPECT_EQ(ops_with({.full = true}), plain + none.layer_recompute().size());
   // bytes: T H / tp for each norm's output, T F / tp, and the whole layer but its input
   const int64_t th = 8192 * 16384 * 2 / 8;
   EXPECT_EQ(layer_activation_bytes(s, {}) - layer_activation_bytes(s, {.norm = true}), 2 * th);
-  EXPECT_EQ(layer_activation_bytes(s, {}) - layer_activation_bytes(s, {.swiglu = true}),
+  EXPECT_EQ(layer_activation_bytes(s, {}) - layer_activation_bytes(s, {.activation = true}),
             8192 * 53248 * 2 / 8);
   EXPECT_EQ(layer_activation_bytes(s, {.full = true}), th);
 }
@@ -172,7 +172,7 @@ TEST(LayerProgram, KeysAreGatheredOnceMoreInBackward) {
 
 TEST(LayerProgram, SwigluIsComputedAgainBeforeItsInputGoes) {
   const LayerProgram program{shard_shape(run_cut()), {}};
-  const auto ops = names(program.layer_backward_input({.swiglu = true, .attention = true}));
+  const auto ops = names(program.layer_backward_input({.activation = true, .attention = true}));
   const auto place = [&](std::string_view name) {
     return std::find(ops.begin(), ops.end(), name) - ops.begin();
   };
@@ -214,7 +214,8 @@ TEST(LayerProgram, StashHoldsInputsAndOutputGradients) {
   const ShardShape s = shard_shape(run);
   const int64_t inputs = 4 + 4 + 4 + 4, gradients = 12 + 4 + 8 + 4;
   EXPECT_EQ(layer_stash_bytes(s, {}), 8 * (inputs + gradients) * 2);
-  for (const Recompute& r : {Recompute{.norm = true}, Recompute{.swiglu = true}, Recompute{.full = true}}) {
+  for (const Recompute& r :
+       {Recompute{.norm = true}, Recompute{.activation = true}, Recompute{.full = true}}) {
     EXPECT_EQ(layer_stash_bytes(s, r), layer_stash_bytes(s, {}));  // by then all of them are there again
   }
   EXPECT_EQ(chunk_stash_bytes(s, {}, {0, 2, true, true}),
@@ -247,7 +248,7 @@ TEST(LayerProgram, EveryKthLayerOfTheModelRecomputes) {
 
 // The two halves of a zero-bubble backward are the fused backward, in another order.
 TEST(LayerProgram, HalvesOfBackwardAreTheWhole) {
-  const LayerProgram program{shard_shape(run_405b()), {.swiglu = true, .every = 2}};
+  const LayerProgram program{shard_shape(run_405b()), {.activation = true, .every = 2}};
   const ChunkContent content{0, 3, true, true};
   const auto sorted = [](std::vector<Op> ops) {
     std::sort(ops.begin(), ops.end(),

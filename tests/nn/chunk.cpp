@@ -175,11 +175,11 @@ std::vector<Case> chunk_layouts() {
 
 std::vector<model::Recompute> recompute_modes() {
   return {{.norm = true},
-          {.swiglu = true},
+          {.activation = true},
           {.attention = true},
-          {.norm = true, .swiglu = true, .attention = true},
+          {.norm = true, .activation = true, .attention = true},
           {.full = true},
-          {.swiglu = true, .attention = true, .every = 2},
+          {.activation = true, .attention = true, .every = 2},
           {.full = true, .every = 2}};
 }
 

@@ -52,7 +52,7 @@ std::string describe(const Case& c) {
 }
 
 std::string describe(const model::Recompute& r) {
-  return std::string(r.norm ? " norm" : "") + (r.swiglu ? " swiglu" : "") +
+  return std::string(r.norm ? " norm" : "") + (r.activation ? " swiglu" : "") +
          (r.attention ? " attention" : "") + (r.full ? " full" : "") + " every " + std::to_string(r.every);
 }
 

@@ -67,6 +67,23 @@ void expect_agreement(const config::RunFile& base, int64_t gpus, std::vector<int
   }
 }
 
+// The same layouts with each margin; what they hold besides is the same.
+TEST(Search, CountsTheMarginAsThePlanDoes) {
+  const auto taken = [](const char* margin) {
+    LayoutSearch search(large_run({std::string("software.memory_margin=") + margin}), {512});
+    Sample sample(20, 3);
+    search.run_over(2048, sample);
+    return sample.taken;
+  };
+  const std::vector<Taken> none = taken("0"), quarter = taken("0.25");
+  ASSERT_EQ(none.size(), 20u);
+  ASSERT_EQ(quarter.size(), 20u);
+  for (size_t i = 0; i < none.size(); ++i) {
+    EXPECT_NEAR(quarter[i].evaluation.bytes, 1.25 * none[i].evaluation.bytes,
+                1e-9 * none[i].evaluation.bytes);
+  }
+}
+
 TEST(Search, EveryLayoutIsValidAndAgreesWithItsPlan) {
   expect_agreement(large_run(), 1024, {256, 96}, 150);
   const std::vector<std::string> small = {"model.preset=llama3-8b",

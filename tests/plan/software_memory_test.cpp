@@ -47,6 +47,17 @@ TEST(SoftwareMemory, TheLossHoldsWhatItIsSaidTo) {
   EXPECT_EQ(stage_0(run).tensors(), plain.tensors() + 12 * 16 * 256);
 }
 
+TEST(SoftwareMemory, TheMarginIsTheShareThatIsSaid) {
+  config::RunFile run = tests::sample_run(2, 1, 1, 1, 1);
+  const int64_t tensors = stage_0(run).tensors();
+  EXPECT_EQ(stage_0(run).margin, tensors / 20) << "a twentieth where nothing is said";
+  run.software.memory_margin = 0;
+  EXPECT_EQ(stage_0(run).total(), tensors);
+  run.software.memory_margin = 0.25;
+  EXPECT_EQ(stage_0(run).margin, tensors / 4);
+  EXPECT_EQ(stage_0(run).tensors(), tensors);
+}
+
 TEST(SecondProducts, KeepTheirShareOfALayerAndRunTheRestAgain) {
   config::RunFile run = tests::sample_run(1, 1, 1, 1, 1);
   run.parallel.recompute = {"second_products"};

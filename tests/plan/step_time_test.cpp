@@ -169,12 +169,22 @@ TEST(StepTime, AgreesWithTheSimulatorOnOtherSoftware) {
   EXPECT_LT(errors[190], 0.06);
 }
 
-TEST(StepTime, TheLargeRunTakesFiveToEightSeconds) {
-  const Plan plan = plan_of(large_run());
-  EXPECT_GT(plan.step.seconds, 5);
-  EXPECT_LT(plan.step.seconds, 8);
-  EXPECT_EQ(plan.step.tokens, 16777216);
-  EXPECT_TRUE(plan.memory.fits());
+// arXiv:2407.21783, table 4: 400 TFLOP/s a GPU with P's program, 6 x 405,853,388,800 + 6 x 126 x 16384 x 8192
+// FLOPs a token (docs/accuracy.md), printed to 10 TFLOP/s: 1.25 %. The project's target is 4 %.
+TEST(StepTime, TheLargeRunTakesWhatItsPaperMeasured) {
+  config::RunFile run =
+      config::load_run_file(LOCKSTEP_SOURCE_DIR "/configs/llama3-405b-16k.toml",
+                            {"software.preset=llama3", "parallel.zero=2", "parallel.recompute=none"});
+  const double flops = (6 * 405853388800.0 + 6.0 * 126 * 16384 * 8192) * 16777216;
+  const double published = flops / (16384 * 400e12);
+  EXPECT_NEAR(published, 6.494, 0.001);
+  EXPECT_NEAR(plan_of(run).step.seconds / published, 1, 0.04);
+  const Plan own = plan_of(large_run());
+  EXPECT_EQ(own.step.tokens, 16777216);
+  EXPECT_TRUE(own.memory.fits());
+  // Norms and SwiGLU again, gradients in fp32 after the step's last backward: dearer, and not by a quarter.
+  EXPECT_GT(own.step.seconds, plan_of(run).step.seconds);
+  EXPECT_LT(own.step.seconds, 1.25 * published);
 }
 
 // Both add what is left of reading a batch after a step; all else stays.

@@ -35,14 +35,46 @@ TEST(Measurements, UnreadableCellsAreNamed) {
   const Measurements m = read_measurements(
       header + ",micro_batch,step_time_s\nA,B,24,2e3x,16,4096.5,H100,0,192,(local 32),-1\nA,B,24\n", "f");
   ASSERT_EQ(m.rows.size(), 2u);
-  const std::vector<std::string> wrong = {
-      "hidden = \"2e3x\" is not a whole number", "seq = \"4096.5\" is not a whole number",
-      "n_gpus = \"0\" is not a whole number", "micro_batch = \"(local 32)\" is not a whole number",
-      "step_time_s = \"-1\" is not a positive number"};
+  std::vector<std::string> wrong = {"hidden = \"2e3x\" is not a whole number from 1",
+                                    "seq = \"4096.5\" is not a whole number from 1",
+                                    "n_gpus = \"0\" is not a whole number from 1",
+                                    "micro_batch = \"(local 32)\" is not a whole number from 1",
+                                    "step_time_s = \"-1\" is not a number above 0"};
+  for (std::string& clause : wrong) clause += ": correct the cell, or leave it empty";
   std::vector<std::string> found = m.rows[0].unreadable;
   EXPECT_TRUE(std::is_permutation(found.begin(), found.end(), wrong.begin(), wrong.end()))
       << testing::PrintToString(found);
   EXPECT_EQ(m.rows[1].unreadable, std::vector<std::string>{"it has 3 cells under 11 columns"});
+}
+
+TEST(Measurements, ShareOfThePeakAndTimesHaveTheirRanges) {
+  const auto wrong = [](const std::string& column, const std::string& cell) {
+    return read_measurements(header + "," + column + "\nA,B,24,2048,16,4096,H100,48,192," + cell + "\n", "f")
+        .rows.at(0)
+        .unreadable;
+  };
+  EXPECT_TRUE(wrong("mfu_pct", "100").empty());
+  EXPECT_TRUE(wrong("zero_stage", "0").empty());
+  const std::string then = ": correct the cell, or leave it empty";
+  EXPECT_EQ(wrong("mfu_pct", "250"),
+            std::vector<std::string>{"mfu_pct = \"250\" is not a percentage above 0 and up to 100" + then});
+  EXPECT_EQ(wrong("zero_stage", "-1"),
+            std::vector<std::string>{"zero_stage = \"-1\" is not a whole number from 0" + then});
+  for (const char* column : {"step_time_s", "tflops_per_gpu", "memory_gib", "params_b"}) {
+    for (const char* cell : {"0", "-3", "nan", "inf"}) {
+      EXPECT_EQ(wrong(column, cell), std::vector<std::string>{std::string(column) + " = \"" + cell +
+                                                              "\" is not a number above 0" + then});
+    }
+  }
+}
+
+TEST(Measurements, TextsAreEscaped) {
+  const Measurements m =
+      read_measurements(header + ",\x1B[31mx\nA\xFF,B\x1B[2J,24,2048,16,4096,\"H1\n00\",48,192,1\n", "f");
+  EXPECT_EQ(m.rows.at(0).source, "A\\xFF");
+  EXPECT_EQ(m.rows.at(0).model, "B\\x1B[2J");
+  EXPECT_EQ(m.rows.at(0).gpu, "H1\\x0A00");
+  EXPECT_EQ(m.unknown_columns, std::vector<std::string>{"\\x1B[31mx"});
 }
 
 TEST(Measurements, UnknownColumnsAreNamedAndMissingOnesRefused) {

@@ -70,11 +70,98 @@ TEST(Validation, SkipsWhatItDoesNotUnderstandAndSaysWhy) {
   EXPECT_TRUE(v.cases.empty());
   ASSERT_EQ(v.skipped.size(), 6u);
   EXPECT_EQ(v.skipped[0].reason, "recompute = \"sometimes\" is not known");
-  EXPECT_EQ(v.skipped[1].reason, "there is no preset for the GPU \"Z9\"");
+  EXPECT_EQ(
+      v.skipped[1].reason,
+      "there is no preset for the GPU \"Z9\"; there are A100 80G, H100 96G, H100, H200, B200, GB200, as "
+      "SXM modules");
   EXPECT_EQ(v.skipped[2].reason, "the layout is not given");
   EXPECT_EQ(v.skipped[3].reason.substr(0, 23), "train.global_batch = 33");
   EXPECT_EQ(v.skipped[4].reason, "fp8 is not built");
   EXPECT_EQ(v.skipped[5].reason, "model.ffn is not given");
+}
+
+// Bandwidths, clocks and memory of a PCIe card are not those of the SXM module.
+TEST(Validation, OnlyKnownWordsNameAGpu) {
+  const auto preset_of = [](const std::string& gpu) {
+    const Validation v = of(model + gpu + ",16,4,2,1,1,32,none,9,\n");
+    return v.cases.empty() ? "" : v.cases[0].run.cluster.preset + " " + v.cases[0].run.cluster.device;
+  };
+  for (const char* name : {"H100-PCIe", "H100 NVL", "H100 (PCIe)", "H100-80G 350W", "GH200", "A100",
+                           "A100-40G", "H100 64G", "A100 80G PCIe", "B2000"}) {
+    EXPECT_EQ(preset_of(name), "") << name;
+  }
+  EXPECT_EQ(preset_of("A100-80G SXM (Selene)").substr(0, 11), "a100-selene");
+  EXPECT_EQ(preset_of("NVIDIA A100-SXM4-80GB").substr(0, 11), "a100-selene");
+  EXPECT_EQ(preset_of("NVIDIA H100 80GB HBM3").substr(0, 10), "h100-rails");
+  EXPECT_EQ(preset_of("H100-96G 500W"), "h100-rails h100-96g");
+  EXPECT_EQ(preset_of("h200"), "h100-rails h200");
+  EXPECT_EQ(preset_of("B200-SXM").substr(0, 9), "b200-nvl8");
+}
+
+TEST(Validation, AnArchitectureThatTheNameDoesNotSayIsSaidToBeAssumed) {
+  const auto assumed = [](const std::string& name) {
+    return of("mine," + name + ",32,4096,32,32,16384,51200,2048,H100,16,4,2,1,1,32,none,9,\n").cases.at(0);
+  };
+  EXPECT_TRUE(assumes(assumed("GPT 7B"), "architecture = \"gpt\" (by the model's name)"));
+  EXPECT_TRUE(assumes(assumed("Llama 8B"), "architecture = \"llama\" (by the model's name)"));
+  EXPECT_TRUE(assumes(assumed("M"), "architecture = \"gpt\" (the name \"M\" says neither llama nor gpt)"));
+}
+
+// A row's own virtual stages stand, where one stage of ZeRO-3 would be cut layer by layer.
+TEST(Validation, WhatARowGivesIsNeverOverwritten) {
+  const auto chunks = [](const std::string& vpp) {
+    const Validation v = validate(read_measurements(
+        "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,vpp,micro_batch,"
+        "global_batch_seqs,recompute,zero_stage,step_time_s\n" +
+            model + "H100 80G,16,1,1," + vpp + ",1,32,full,3,9\n",
+        "f"));
+    EXPECT_EQ(v.cases.size(), 1u) << v.skipped.at(0).reason;
+    EXPECT_EQ(assumes(v.cases.at(0), "parallel.virtual_stages"), vpp.empty());
+    return v.cases.at(0).run.parallel.virtual_stages;
+  };
+  EXPECT_EQ(chunks(""), 32);
+  EXPECT_EQ(chunks("1"), 1);
+  EXPECT_EQ(chunks("4"), 4);
+}
+
+TEST(Validation, FiguresThatCannotBeAreRefused) {
+  const auto reason = [](const std::string& cells) {
+    const Validation v = validate(read_measurements(
+        "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,"
+        "global_batch_seqs,recompute,params_b,step_time_s,tflops_per_gpu,tflops_kind,memory_gib\n" +
+            model + "H100 80G,16,4,2,1,32,none," + cells + "\n",
+        "f"));
+    return v.skipped.empty() ? std::string() : v.skipped[0].reason;
+  };
+  // 8.03e9 parameters; 6 N' T and causal attention of 262,144 tokens, with N' the 7.50e9 that multiply, are
+  // 1.18e16 + 0.84e15 FLOP: 0.80 s at 16 x 989.5 TFLOP/s.
+  EXPECT_EQ(reason("8.03,0.9,,,"), "");
+  EXPECT_EQ(reason("8.03,0.7,,,").substr(0, 27), "step_time_s = 0.7 would be ");
+  EXPECT_NE(reason("8.03,0.7,,,").find("whose peak is 990 TFLOP/s"), std::string::npos)
+      << reason("8.03,0.7,,,");
+  EXPECT_NE(reason("8.03,1e-300,,,").find("step_time_s = 1e-300 would be "), std::string::npos);
+  EXPECT_NE(reason("8.03,,2000,model,").find("tflops_per_gpu = 2000 would be "), std::string::npos);
+  EXPECT_EQ(reason("8.03,9,,,79"), "");
+  EXPECT_NE(reason("8.03,9,,,81").find("memory_gib = 81 is more than the GPU's 80: "), std::string::npos);
+  EXPECT_EQ(
+      reason("530,9,,,"),
+      "params_b = 530, but layers, hidden, heads, ffn and vocab make a model of 8.03B parameters: correct "
+      "one of them");
+  EXPECT_EQ(reason("8.6,9,,,"), "");
+}
+
+TEST(Validation, ParametersThatDifferALittleAreSaidToBeReadPast) {
+  const auto read_past = [](const std::string& billions) {
+    const Validation v = validate(read_measurements(
+        "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,"
+        "global_batch_seqs,recompute,step_time_s,params_b\n" +
+            model + "H100 80G,16,4,2,1,32,none,9," + billions + "\n",
+        "f"));
+    return assumes(v.cases.at(0),
+                   "params_b = " + billions + " is read past: the shapes make a model of 8.03B parameters");
+  };
+  EXPECT_FALSE(read_past("8"));
+  EXPECT_TRUE(read_past("7.5"));
 }
 
 TEST(Validation, ErrorsAreSummedBySource) {

@@ -1,8 +1,10 @@
-#include <vector>
+#include "base/terminal_text.hpp"
 
-#include "facts/report.hpp"
+#include <fmt/format.h>
 
-namespace lockstep::facts {
+#include <algorithm>
+
+namespace lockstep {
 
 namespace {
 
@@ -66,6 +68,48 @@ std::vector<Piece> pieces(std::string_view text) {
 
 }  // namespace
 
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = first == 0xED && byte(1) > 0x9F;
+    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90;
+    const bool beyond = first == 0xF4 && byte(1) > 0x8F;
+    return follows(1) && follows(2) && follows(3) && !overlong && !beyond ? 4 : 0;
+  }
+  return 0;
+}
+
+std::string escaped(std::string_view text, std::string_view kept) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const std::string_view one = text.substr(0, std::max<size_t>(length, 1));
+    const auto first = static_cast<unsigned char>(one.front());
+    const bool control = first < 0x20 || first == 0x7F || (one >= "\u0080" && one <= "\u009F");
+    if (length > 0 && (!control || kept.find(one.front()) != std::string_view::npos)) {
+      out += one;
+    } else {
+      for (const char c : one) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    }
+    text.remove_prefix(one.size());
+  }
+  return out;
+}
+
+std::string filled(std::string_view text, size_t most, size_t indent) {
+  std::string out;
+  for (const std::string& line : wrapped(text, most - indent)) out += std::string(indent, ' ') + line + "\n";
+  return out;
+}
+
 size_t columns(std::string_view text) {
   size_t sum = 0;
   for (size_t at = 0; at < text.size();) {
@@ -89,4 +133,4 @@ std::vector<std::string> wrapped(std::string_view text, size_t most) {
   return lines;
 }
 
-}  // namespace lockstep::facts
+}  // namespace lockstep
