@@ -263,7 +263,11 @@ double passes_seconds(const StepShape& p) {
 // From the first forward until the first micro-batch is through the last chunk of all stages.
 double first_forwards(const StepShape& p) {
   double seconds = 0;
-  for (int c = 0; c + 1 < p.chunks; ++c) seconds += loop_seconds(p, forwards(p, c));
+  for (int c = 0; c + 1 < p.chunks;) {
+    const int width = std::min(alike(p, c), p.chunks - 1 - c);
+    seconds += width * loop_seconds(p, forwards(p, c));
+    c += width;
+  }
   const OverStages last = forwards(p, p.chunks - 1);
   const bool all_first = p.schedule == config::ScheduleKind::gpipe && p.stages > 1;
   return seconds + last.sum + (p.stages - 1) * p.message +
@@ -290,12 +294,18 @@ double stream_seconds(const StepShape& p) {
   return longest;
 }
 
+double window_seconds(const StepShape& p, const StepEnds& ends) {
+  const double passes = passes_seconds(p);
+  return p.overlaps_gradients ? std::max(passes, stream_seconds(p) - ends.reduced) : passes;
+}
+
 }  // namespace
 
-double pipeline_seconds(const StepShape& p) {
-  const double passes = passes_seconds(p);
-  if (!p.overlaps_gradients) return passes;
-  return std::max(passes, stream_seconds(p) - step_ends(p).reduced);
+double pipeline_seconds(const StepShape& p) { return window_seconds(p, step_ends(p)); }
+
+double step_seconds(const StepShape& p) {
+  const StepEnds ends = step_ends(p);
+  return window_seconds(p, ends) + ends.total();
 }
 
 StepEnds step_ends(const StepShape& p) {

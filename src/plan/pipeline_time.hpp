@@ -76,4 +76,7 @@ struct StepEnds {
 };
 StepEnds step_ends(const StepShape& shape);
 
+// Both together.
+double step_seconds(const StepShape& shape);
+
 }  // namespace lockstep::plan

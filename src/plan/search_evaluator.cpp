@@ -156,7 +156,7 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
                         passes_->overlaps_gradients,
                         passes_->message,
                         std::span(stages.data(), stages_used)};
-  return std::max(batch.read, pipeline_seconds(shape) + step_ends(shape).total());
+  return std::max(batch.read, step_seconds(shape));
 }
 
 double Variant::peak(const StageMoments& stage) const {
