@@ -251,8 +251,9 @@ TEST(LayerProgram, HalvesOfBackwardAreTheWhole) {
   const LayerProgram program{shard_shape(run_405b()), {.activation = true, .every = 2}};
   const ChunkContent content{0, 3, true, true};
   const auto sorted = [](std::vector<Op> ops) {
-    std::sort(ops.begin(), ops.end(),
-              [](const Op& a, const Op& b) { return std::tie(a.name, a.bytes) < std::tie(b.name, b.bytes); });
+    std::sort(ops.begin(), ops.end(), [](const Op& a, const Op& b) {
+      return std::tie(a.name, a.bytes, a.beside_product) < std::tie(b.name, b.bytes, b.beside_product);
+    });
     return ops;
   };
   std::vector<Op> halves = program.chunk_backward_input(content);
