@@ -48,18 +48,20 @@ PricedPasses::PricedPasses(const config::RunFile& run, const PassTable& passes, 
     : table(passes) {
   for (size_t p = 0; p < piece_kinds; ++p) {
     const PassTable::Passes& ops = passes.passes(static_cast<Piece>(p));
-    pieces[p] = {mesh.blocking(ops.forward), mesh.blocking(ops.backward_input),
-                 mesh.blocking(ops.backward_weight)};
+    const auto price = [&](const PassTable::Pass& pass) { return mesh.blocking(pass.ops, pass.host); };
+    pieces[p] = {price(ops.forward), price(ops.backward_input), price(ops.backward_weight)};
   }
   const int64_t boundary = model::boundary_bytes(passes.shape());
   message_bytes = static_cast<double>(boundary);
   message = mesh.seconds({model::OpKind::send, model::Axis::pp, boundary, 1});
-  table_bytes = static_cast<double>(plan::table_bytes(run, passes.shape(), 0));
-  table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1)) - table_bytes;
+  const int64_t tables = plan::table_bytes(run, passes.shape(), 0);
+  table_bytes = static_cast<double>(tables + stand_in_bytes(run, passes.shape()));
+  table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1) - tables);
   stages = mesh.mesh().size(model::Axis::pp);
   contention = contention_of(mesh.prices(), run, mesh.mesh(), passes.shape(), dp_bytes);
   overlaps_gradients = run.software.overlap_gradients;
   overlaps_parameters = run.software.overlap_parameters;
+  reduces_in_place = run.software.reduce_in_place;
 }
 
 BatchTimes::BatchTimes(const config::RunFile& run, const cost::OpPrices& prices,
@@ -79,10 +81,6 @@ BatchTimes::BatchTimes(const config::RunFile& run, const cost::OpPrices& prices,
 Variant::Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded)
     : passes_(&passes), state_{&whole, &sharded} {
   held_bytes_[held_messages] = passes.message_bytes;
-  Overlap nothing_gathered;
-  nothing_gathered.stages = passes.stages;
-  nothing_gathered.message = passes.message;
-  nothing_gathered.contention = passes.contention;
   for (size_t p = 0; p < chunk_places; ++p) {
     const ChunkContents::Content& content = whole.contents.at[p];
     const auto place = static_cast<ChunkPlace>(p);
@@ -95,13 +93,25 @@ Variant::Variant(const PricedPasses& passes, const StateTable& whole, const Stat
       peaks_[p][r] = passes.table.peak(content, static_cast<Running>(r));
     }
     peaks_[p][running_kinds - 1] = whole.packed[p];
-    for (size_t z = 0; z < 2; ++z) {
-      ChunkCost& cost = costs_[z][p];
-      cost = state_[z]->chunks[p];
-      cost.forward = of_content(content, passes.pieces, &PricedPasses::Pass::forward);
-      cost.backward_input = of_content(content, passes.pieces, &PricedPasses::Pass::backward_input);
-      cost.backward_weight = of_content(content, passes.pieces, &PricedPasses::Pass::backward_weight);
-      times_[z][p] = chunk_times(nothing_gathered, cost, false);
+    cost_chunk(p);
+  }
+}
+
+void Variant::cost_chunk(size_t place) {
+  Overlap overlap;
+  overlap.stages = passes_->stages;
+  overlap.message = passes_->message;
+  overlap.contention = passes_->contention;
+  const ChunkContents::Content& content = state_[0]->contents.at[place];
+  for (size_t z = 0; z < 2; ++z) {
+    ChunkCost& cost = costs_[z][place];
+    cost = state_[z]->chunks[place];  // its passes have the host's time
+    cost.forward += of_content(content, passes_->pieces, &PricedPasses::Pass::forward);
+    cost.backward_input += of_content(content, passes_->pieces, &PricedPasses::Pass::backward_input);
+    cost.backward_weight += of_content(content, passes_->pieces, &PricedPasses::Pass::backward_weight);
+    for (const bool halves : {false, true}) {
+      cost.halves = halves;
+      times_[halves ? 1 : 0][z][place] = chunk_times(overlap, cost, false);
     }
   }
 }
@@ -110,8 +120,11 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
                         const BatchTimes& batch) const {
   const size_t sharded = c.zero > 0 ? 1 : 0;
   const StateTable& state = *state_[sharded];
-  const Overlap overlap{c.schedule, c.stages,   c.chunks,         c.micro_batches,    false,
-                        c.zero < 2, c.reshards, passes_->message, passes_->contention};
+  const Overlap overlap{
+      c.schedule, c.stages,   c.chunks,         c.micro_batches,    c.scatters_every_micro_batch,
+      c.zero < 2, c.reshards, passes_->message, passes_->contention};
+  const bool halves = c.schedule == ScheduleKind::zero_bubble_h1;
+  const auto& plain = times_[halves ? 1 : 0][sharded];
   // Chunks: those of a stage's first and of its others apart where gathers make them differ.
   std::array<ChunkTimes, 3 * 4> times;
   std::array<StageTimes, 3> stages;
@@ -123,13 +136,15 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
     for (size_t p = 0; p < chunk_places; ++p) {
       int left = in_stage.of[p];
       if (left == 0) continue;
-      if (c.zero < 3) {
-        times[chunks_used] = times_[sharded][p];
+      if (c.zero < 3 && !c.scatters_every_micro_batch) {
+        times[chunks_used] = plain[p];
         times[chunks_used++].count = left;
         continue;
       }
       ChunkCost cost = costs_[sharded][p];
-      cost.unshards = of.unshards[p];
+      cost.halves = halves;
+      if (c.zero == 3) cost.unshards = of.unshards[p];
+      if (c.scatters_every_micro_batch) cost.reductions = c.micro_batches;
       if (first && left > 1) {
         times[chunks_used++] = chunk_times(overlap, cost, true, 1);
         first = false;
@@ -180,12 +195,16 @@ std::array<double, chunk_places> Variant::peaks(const PipelineChoice& c,
 double Variant::bytes(const PipelineChoice& c, const std::array<double, chunk_places>& peaks) const {
   const StateTable& state = *state_[c.zero > 0 ? 1 : 0];
   const ByPlace& weights = c.zero == 3 ? state.shards : state.weights;
+  const bool in_place = passes_->reduces_in_place && c.zero < 2;
   double most = 0;
   for (size_t stage = 0; stage < chunk_places; ++stage) {
     if ((stage == middle_place && c.stages <= 2) || (stage == last_place && c.stages == 1)) continue;
     const Counts in_stage = counts(c.stages, c.chunks, stage);
     double held = peaks[stage];
-    for (size_t p = 0; p < chunk_places; ++p) held += in_stage.of[p] * (state.own[p] + weights[p]);
+    for (size_t p = 0; p < chunk_places; ++p) {
+      const double reduced = in_place ? 0 : state.reduced[p];
+      held += in_stage.of[p] * (state.own[p] + reduced + weights[p]);
+    }
     most = std::max(most, held);
   }
   most += passes_->table_bytes + c.micro_batches * passes_->table_bytes_of_batch;

@@ -20,10 +20,11 @@ struct PricedPasses {
   int stages = 1;
   double message = 0;  // seconds of a hidden state to the next stage
   double message_bytes = 0;
-  double table_bytes = 0;           // beside the documents' places
+  double table_bytes = 0;           // beside the documents' places; stand-ins too
   double table_bytes_of_batch = 0;  // of each micro-batch
   Contention contention;
   bool overlaps_gradients = true, overlaps_parameters = false;
+  bool reduces_in_place = false;  // zero = 1
 };
 
 // What loading a batch of so many micro-batches takes.
@@ -39,6 +40,7 @@ struct PipelineChoice {
   int stages = 1, chunks = 1, micro_batches = 1;
   int zero = 1;
   bool reshards = true;
+  bool scatters_every_micro_batch = false;
 };
 
 // A cut with its passes: everything but schedule, batch and zero.
@@ -47,7 +49,7 @@ class Variant {
   Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded);
 
   const model::ShardShape& shape() const { return passes_->table.shape(); }
-  // Of a step. With zero = 1 and 2 the same.
+  // Of a step. With zero = 1 and 2 the same, but where every micro-batch is scattered.
   double seconds(const PipelineChoice& pipeline, const PipelineMoments& moments,
                  const BatchTimes& batch) const;
   // Bytes that come and go, of the first, a middle and the last stage when each holds most. With zero = 0 and
@@ -59,12 +61,14 @@ class Variant {
 
  private:
   double peak(const StageMoments& stage) const;
+  void cost_chunk(size_t place);
 
   const PricedPasses* passes_;
-  std::array<const StateTable*, 2> state_;                     // whole, sharded
-  std::array<std::array<ChunkCost, chunk_places>, 2> costs_;   //
-  std::array<std::array<ChunkTimes, chunk_places>, 2> times_;  // of one chunk, where nothing is gathered
-  HeldCounts held_bytes_{};                                    // of one each
+  std::array<const StateTable*, 2> state_;                    // whole, sharded
+  std::array<std::array<ChunkCost, chunk_places>, 2> costs_;  //
+  // Of one chunk, where nothing is gathered or scattered meanwhile; by whether backwards run in halves.
+  std::array<std::array<std::array<ChunkTimes, chunk_places>, 2>, 2> times_;
+  HeldCounts held_bytes_{};  // of one each
   std::array<std::array<double, running_kinds>, chunk_places> peaks_{};
 };
 

@@ -142,27 +142,6 @@ void add_stage(StageMoments& to, const StageMoments& more) {
   for (size_t p = 0; p < chunk_places; ++p) to.unshards[p] = std::max(to.unshards[p], more.unshards[p]);
 }
 
-// A model of one layer a chunk in this pipeline.
-config::RunFile run_of(const PipelineShapes::Key& key) {
-  config::RunFile run;
-  config::ModelConfig& m = run.model;
-  m.layers = int64_t{key.stages} * key.chunks;
-  m.hidden = 2;
-  m.heads = m.kv_heads = 1;
-  m.ffn = 1;
-  m.vocab = 256;
-  config::ParallelConfig& p = run.parallel;
-  p.pp = key.stages;
-  p.virtual_stages = key.chunks;
-  p.dp = 2;
-  p.schedule = key.schedule;
-  p.zero = 3;
-  p.reshard_after_forward = key.reshards;
-  run.train.global_batch = p.dp * key.micro_batches;
-  run.train.sequence = 1;
-  return run;
-}
-
 PipelineMoments moments_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
                            int zero) {
   const auto of = [&](int stage) {
@@ -199,13 +178,46 @@ int enough(const PipelineShapes::Key& key) {
 
 }  // namespace
 
+// A model of one layer a chunk in this pipeline.
+config::RunFile PipelineShapes::run_of(const Key& key) const {
+  config::RunFile run;
+  config::ModelConfig& m = run.model;
+  m.layers = int64_t{key.stages} * key.chunks;
+  m.hidden = 2;
+  m.heads = m.kv_heads = 1;
+  m.ffn = 1;
+  m.vocab = 256;
+  config::ParallelConfig& p = run.parallel;
+  p.pp = key.stages;
+  p.virtual_stages = key.chunks;
+  p.dp = 2;
+  p.schedule = key.schedule;
+  p.zero = 3;
+  p.reshard_after_forward = key.reshards;
+  run.software.overlap_gradients = overlaps_gradients_;
+  run.train.global_batch = p.dp * key.micro_batches;
+  run.train.sequence = 1;
+  return run;
+}
+
 const PipelineShapes::ByZero& PipelineShapes::walked(const Key& key) {
   const auto [known, is_new] = walked_.try_emplace(key);
   ByZero& out = known->second;
   if (!is_new) return out;
-  const parallel::Layout layout(run_of(key));
-  const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
-  out[0] = out[1] = moments_of(layout, programs, 1);
+  config::RunFile run = run_of(key);
+  {
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    out[0] = out[1] = moments_of(layout, programs, 1);
+    if (scatter_ == config::GradientScatter::chunk) {
+      out[2] = moments_of(layout, programs, 2);
+      out[3] = moments_of(layout, programs, 3);
+      return out;
+    }
+  }
+  run.parallel.gradient_scatter = scatter_;
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
   out[2] = moments_of(layout, programs, 2);
   out[3] = moments_of(layout, programs, 3);
   return out;

@@ -50,6 +50,10 @@ struct PipelineMoments {
 // Not for use by several threads at once.
 class PipelineShapes {
  public:
+  // `overlaps_gradients`: software.overlap_gradients. `scatter`: of zero 2 and 3.
+  PipelineShapes(bool overlaps_gradients, config::GradientScatter scatter)
+      : overlaps_gradients_(overlaps_gradients), scatter_(scatter) {}
+
   struct Key {
     config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
     int stages = 1, chunks = 1, micro_batches = 1;
@@ -62,7 +66,10 @@ class PipelineShapes {
 
  private:
   const ByZero& walked(const Key& key);
+  config::RunFile run_of(const Key& key) const;
 
+  bool overlaps_gradients_;
+  config::GradientScatter scatter_;
   std::map<Key, ByZero> known_, walked_;
 };
 

@@ -53,9 +53,12 @@ PassTable::PassTable(const config::RunFile& run, const cost::OpPrices& prices) {
   shape_ = layers.shape;
   for (size_t p = 0; p < piece_kinds; ++p) {
     const model::ChunkContent content = content_of(static_cast<Piece>(p));
-    passes_[p] = {sum_ops(layers.chunk_forward(content), prices),
-                  sum_ops(layers.chunk_backward_input(content), prices),
-                  sum_ops(layers.chunk_backward_weight(content), prices)};
+    const auto pass = [&](Kind kind, const std::vector<model::Op>& ops) {
+      return Pass{sum_ops(ops, prices), prices.host_seconds(kind, ops)};
+    };
+    passes_[p] = {pass(Kind::forward, layers.chunk_forward(content)),
+                  pass(Kind::backward_input, layers.chunk_backward_input(content)),
+                  pass(Kind::backward_weight, layers.chunk_backward_weight(content))};
     live_[p] = static_cast<double>(model::chunk_activation_bytes(shape_, layers.recompute, content));
     stash_[p] = static_cast<double>(model::chunk_stash_bytes(shape_, layers.recompute, content));
   }
@@ -96,8 +99,8 @@ double MeshPrices::seconds(const cost::Transfer& transfer) {
   return *std::max_element(kinds.begin(), kinds.end());
 }
 
-BlockingCost MeshPrices::blocking(const OpSums& ops) {
-  BlockingCost cost{ops.kernels, 0, 0, 0};
+BlockingCost MeshPrices::blocking(const OpSums& ops, double host) {
+  BlockingCost cost{ops.kernels, 0, 0, host};
   for (const auto& [transfer, times] : ops.collectives) {
     if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) cost.tp += times * seconds(transfer);
     if (transfer.axis == Axis::cp) cost.cp += times * seconds(transfer);
@@ -125,6 +128,9 @@ StateTable::StateTable(const parallel::Layout& layout, const cost::OpPrices& pri
     contents.at[p] = {static_cast<int>(content.layers), content.embedding, content.head};
     const OpSums reduction = ops(Kind::reduce_gradients);
     ChunkCost& cost = chunks[p];
+    cost.forward.host = prices.host_seconds(Kind::forward, {});
+    cost.backward_input.host = prices.host_seconds(Kind::backward_input, {});
+    cost.backward_weight.host = prices.host_seconds(Kind::backward_weight, {});
     cost.reduce = mesh.blocking(reduction);
     cost.reduce_dp = along(reduction, Axis::dp_cp, Axis::dp_cp);
     cost.update = ops(Kind::optimizer_step).kernels;
@@ -144,7 +150,8 @@ StateTable::StateTable(const parallel::Layout& layout, const cost::OpPrices& pri
     shards[p] = state * element;
     gradients[p] = padded * gradient;
     const double states = 1 + static_cast<double>(config::optimizer_moments(layout.run().train));
-    own[p] = state * (gradient * sums + static_cast<double>(s.state_bytes) * states);
+    own[p] = state * static_cast<double>(s.state_bytes) * states;
+    reduced[p] = state * gradient * sums;
     norms[p] = static_cast<double>(waiting_norm_bytes(layout, stage, chunk));
     if (s.kv_copies > 1) {
       packed[p] =

@@ -31,11 +31,16 @@ struct ChunkContents {
 // Passes of one micro-batch, whatever the mesh beyond tp and cp.
 class PassTable {
  public:
-  // `run`: with the tp, cp, micro-batch, sequence parallel and recompute in question.
+  // `run`: with the tp, cp, micro-batch, sequence parallel and recompute in question. `prices`: without a
+  // host's time of a micro-batch (StateTable has a chunk's share of it).
   PassTable(const config::RunFile& run, const cost::OpPrices& prices);
 
+  struct Pass {
+    OpSums ops;
+    double host = 0;  // seconds that the host needs to queue them
+  };
   struct Passes {
-    OpSums forward, backward_input, backward_weight;
+    Pass forward, backward_input, backward_weight;
   };
   const Passes& passes(Piece piece) const { return passes_[static_cast<size_t>(piece)]; }
   const model::ShardShape& shape() const { return shape_; }
@@ -66,7 +71,7 @@ class MeshPrices {
   explicit MeshPrices(config::RunFile run);  // `run`: with the mesh in question
 
   double seconds(const cost::Transfer& transfer);
-  BlockingCost blocking(const OpSums& ops);  // over tp and cp
+  BlockingCost blocking(const OpSums& ops, double host = 0);  // over tp and cp
   cost::TransferPrices& prices() { return prices_; }
   const parallel::Mesh& mesh() const { return mesh_; }
 
@@ -81,9 +86,10 @@ struct StateTable {
   StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh);
 
   ChunkContents contents;
-  std::array<ChunkCost, chunk_places> chunks;  // what is no pass
+  std::array<ChunkCost, chunk_places> chunks;  // what is no pass; of passes the host's time a micro-batch
   ByPlace weights{}, gradients{};              // bytes of whole chunks
-  ByPlace shards{}, own{};    // of this rank's weights; of master weights, moments and reduced gradients
+  ByPlace shards{}, own{};                     // of this rank's weights; of master weights and moments
+  ByPlace reduced{};                           // of reduced gradients that do not lie where backwards add to
   ByPlace packed{}, norms{};  // bytes of key and value gradients in one message; of norms' that wait
   std::array<double, chunk_places> norm{};  // seconds of the first, a middle and the last stage
   double norm_pp = 0;
