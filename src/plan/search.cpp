@@ -140,7 +140,7 @@ class LayoutSearch::Engine {
         peaks_known = peaks_known && zero == 1;
         for (size_t v = 0; v < variants.size(); ++v) {
           std::tie(l.sequence_parallel, l.recompute) = choices[v];
-          if (!seconds_known) seconds_[v] = variants[v].seconds(pipeline, moments, batch);
+          if (!seconds_known) seconds_[v] = variants[v].seconds(pipeline, moments, batch, scratch_);
           if (!peaks_known) peaks_[v] = variants[v].peaks(pipeline, moments);
           visitor.take(l, {seconds_[v], variants[v].bytes(pipeline, peaks_[v])});
         }
@@ -152,6 +152,7 @@ class LayoutSearch::Engine {
   SearchSpace space_;
   int64_t gpus_ = 0;
   PipelineShapes shapes_;
+  Variant::Scratch scratch_;
   std::vector<double> seconds_;  // of the variants in question
   std::vector<std::array<double, chunk_places>> peaks_;
   std::map<PassKey, std::unique_ptr<PassTable>> passes_;

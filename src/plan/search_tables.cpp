@@ -33,19 +33,6 @@ config::RunFile cut(config::RunFile run, int64_t layers, int64_t stages, int64_t
   return run;
 }
 
-// A chunk at each place that the layout has.
-struct Sample {
-  int stage = -1, chunk = 0;
-};
-std::array<Sample, chunk_places> samples(const parallel::Layout& layout) {
-  const int stages = layout.stages(), chunks = layout.virtual_stages();
-  std::array<Sample, chunk_places> out;
-  out[0] = {0, 0};
-  if (stages * chunks > 2) out[1] = stages > 2 ? Sample{1, 0} : Sample{0, 1};
-  if (stages * chunks > 1) out[2] = {stages - 1, chunks - 1};
-  return out;
-}
-
 }  // namespace
 
 PassTable::PassTable(const config::RunFile& run, const cost::OpPrices& prices) {
@@ -92,77 +79,171 @@ double PassTable::peak(const ChunkContents::Content& content, Running running) c
 }
 
 MeshPrices::MeshPrices(config::RunFile run)
-    : mesh_(run), prices_((run.simulate.slow_links.clear(), run), mesh_) {}
+    : mesh_(run), prices_((run.simulate.slow_links.clear(), run), mesh_) {
+  find_kinds();
+}
+
+const MeshPrices::KindsOfStages& MeshPrices::kinds_of_stages(const cost::RankSeconds& seconds) {
+  const auto [known, is_new] = by_kind_of_.try_emplace(seconds.kind_of());
+  KindsOfStages& kinds = known->second;
+  if (!is_new) return kinds;
+  kinds.resize(static_cast<size_t>(mesh_.size(Axis::pp)));
+  std::vector<std::vector<bool>> has(kinds.size(), std::vector<bool>(seconds.kinds().size()));
+  for (int rank = 0; rank < mesh_.size(); ++rank) {
+    const auto stage = static_cast<size_t>(mesh_.coordinates(rank).pp);
+    const int kind = (*seconds.kind_of())[static_cast<size_t>(rank)];
+    if (has[stage][static_cast<size_t>(kind)]) continue;
+    has[stage][static_cast<size_t>(kind)] = true;
+    kinds[stage].push_back(kind);
+  }
+  for (std::vector<int>& of_stage : kinds) std::sort(of_stage.begin(), of_stage.end());
+  return kinds;
+}
+
+// By the groups of those collectives of which a stage waits for its own: of a typical size, as rings (and
+// trees, where there are).
+void MeshPrices::find_kinds() {
+  constexpr int64_t bytes = 1 << 20;
+  const int stages = mesh_.size(Axis::pp);
+  std::vector<std::vector<int>> signatures(static_cast<size_t>(stages));
+  const auto probe = [&](model::OpKind kind, Axis axis) {
+    if (mesh_.size(axis) == 1) return;
+    const cost::RankSeconds& seconds = prices_.seconds({kind, axis, bytes, 0});
+    if (seconds.is_same_for_all()) return;
+    const KindsOfStages& kinds = kinds_of_stages(seconds);
+    for (size_t s = 0; s < signatures.size(); ++s) {
+      signatures[s].insert(signatures[s].end(), kinds[s].begin(), kinds[s].end());
+      signatures[s].push_back(-1);
+    }
+  };
+  for (const Axis axis : {Axis::tp, Axis::tp_kv, Axis::cp, Axis::dp_cp}) {
+    probe(model::OpKind::all_gather, axis);
+    if (axis == Axis::tp || axis == Axis::tp_kv) probe(model::OpKind::all_reduce, axis);
+  }
+  std::map<std::vector<int>, size_t> known;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto [found, is_new] =
+        known.try_emplace(signatures[static_cast<size_t>(stage)], stage_of_kind_.size());
+    if (is_new) stage_of_kind_.push_back(stage);
+    const ChunkPlace place = stage == 0            ? ChunkPlace::first
+                             : stage + 1 == stages ? ChunkPlace::last
+                                                   : ChunkPlace::middle;
+    if (!runs_.empty() && runs_.back().place == place && runs_.back().kind == found->second) {
+      ++runs_.back().count;
+    } else {
+      runs_.push_back({stage, 1, place, found->second});
+    }
+  }
+}
 
 double MeshPrices::seconds(const cost::Transfer& transfer) {
   const std::vector<double>& kinds = prices_.seconds(transfer).kinds();
   return *std::max_element(kinds.begin(), kinds.end());
 }
 
-BlockingCost MeshPrices::blocking(const OpSums& ops, double host) {
+double MeshPrices::seconds(const cost::Transfer& transfer, size_t kind) {
+  const cost::RankSeconds& seconds = prices_.seconds(transfer);
+  if (seconds.is_same_for_all()) return seconds.kinds().front();
+  double longest = 0;
+  for (const int one : kinds_of_stages(seconds)[static_cast<size_t>(stage_of_kind_[kind])]) {
+    longest = std::max(longest, seconds.kinds()[static_cast<size_t>(one)]);
+  }
+  return longest;
+}
+
+BlockingCost MeshPrices::blocking(const OpSums& ops, size_t kind, double host) {
   BlockingCost cost{ops.kernels, 0, 0, host};
   for (const auto& [transfer, times] : ops.collectives) {
-    if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) cost.tp += times * seconds(transfer);
-    if (transfer.axis == Axis::cp) cost.cp += times * seconds(transfer);
+    if (transfer.axis == Axis::tp || transfer.axis == Axis::tp_kv) cost.tp += times * seconds(transfer, kind);
+    if (transfer.axis == Axis::cp) cost.cp += times * seconds(transfer, kind);
   }
   return cost;
 }
 
-StateTable::StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh) {
-  const auto along = [&](const OpSums& ops, Axis one, Axis other) {
-    double sum = 0;
-    for (const auto& [transfer, times] : ops.collectives) {
-      if (transfer.axis == one || transfer.axis == other) sum += times * mesh.seconds(transfer);
-    }
-    return sum;
+struct StateTable::Sample {
+  int stage = 0, chunk = 0;
+  size_t place = 0;
+};
+
+StateTable::StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh)
+    : chunks(mesh.kinds()) {
+  const int stages = layout.stages(), virtual_stages = layout.virtual_stages();
+  std::vector<Sample> samples = {{0, 0, 0}};
+  if (stages * virtual_stages > 2) samples.push_back({stages > 2 ? 1 : 0, stages > 2 ? 0 : 1, 1});
+  if (stages * virtual_stages > 1) samples.push_back({stages - 1, virtual_stages - 1, 2});
+  for (const Sample& sample : samples) {
+    add_costs(layout, prices, mesh, sample);
+    add_bytes(layout, sample);
+  }
+  add_norms(layout, prices, mesh);
+}
+
+void StateTable::add_costs(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh,
+                           const Sample& sample) {
+  const auto ops = [&](Kind kind) {
+    return sum_ops(parallel::action_ops(layout, sample.stage, {kind, sample.chunk}), prices);
   };
-  const model::ShardShape& s = layout.shape();
-  const auto found = samples(layout);
-  for (size_t p = 0; p < chunk_places; ++p) {
-    const auto [stage, chunk] = found[p];
-    if (stage < 0) continue;
-    const auto ops = [&, stage = stage, chunk = chunk](Kind kind) {
-      return sum_ops(parallel::action_ops(layout, stage, {kind, chunk}), prices);
+  const OpSums reduction = ops(Kind::reduce_gradients);
+  const OpSums gradients_gather = layout.zero() == 0 ? ops(Kind::gather_gradients) : OpSums{};
+  const OpSums parameters = layout.zero() > 0 ? ops(Kind::gather_parameters) : OpSums{};
+  const double update = ops(Kind::optimizer_step).kernels;
+  double tied = 0;  // both ends are in it: no stage waits less than the other
+  if (layout.has_tied_copy(sample.stage, sample.chunk)) {
+    for (const auto& [transfer, times] : ops(Kind::sum_tied_gradients).collectives) {
+      if (transfer.axis == Axis::pp_ends) tied += times * mesh.seconds(transfer);
+    }
+  }
+  for (size_t kind = 0; kind < chunks.size(); ++kind) {
+    const auto over_dp = [&](const OpSums& sums) {
+      double seconds = 0;
+      for (const auto& [transfer, times] : sums.collectives) {
+        if (transfer.axis == Axis::dp_cp) seconds += times * mesh.seconds(transfer, kind);
+      }
+      return seconds;
     };
-    const model::ChunkContent& content = layout.chunk(stage, chunk);
-    contents.at[p] = {static_cast<int>(content.layers), content.embedding, content.head};
-    const OpSums reduction = ops(Kind::reduce_gradients);
-    ChunkCost& cost = chunks[p];
+    ChunkCost& cost = chunks[kind][sample.place];
     cost.forward.host = prices.host_seconds(Kind::forward, {});
     cost.backward_input.host = prices.host_seconds(Kind::backward_input, {});
     cost.backward_weight.host = prices.host_seconds(Kind::backward_weight, {});
-    cost.reduce = mesh.blocking(reduction);
-    cost.reduce_dp = along(reduction, Axis::dp_cp, Axis::dp_cp);
-    cost.update = ops(Kind::optimizer_step).kernels;
-    if (layout.has_tied_copy(stage, chunk)) {
-      cost.sum_tied = along(ops(Kind::sum_tied_gradients), Axis::pp, Axis::pp_ends);
-    }
-    if (layout.zero() == 0)
-      cost.gather_gradients = along(ops(Kind::gather_gradients), Axis::dp_cp, Axis::dp_cp);
-    if (layout.zero() > 0) cost.gather = along(ops(Kind::gather_parameters), Axis::dp_cp, Axis::dp_cp);
-
-    const double padded = static_cast<double>(layout.padded_chunk_elements(stage, chunk));
-    const double state = static_cast<double>(layout.state_elements(stage, chunk));
-    const double element = static_cast<double>(s.element_bytes),
-                 gradient = static_cast<double>(s.gradient_bytes);
-    const double sums = layout.reduces_in_place() ? 0 : 1;
-    weights[p] = padded * element;
-    shards[p] = state * element;
-    gradients[p] = padded * gradient;
-    const double states = 1 + static_cast<double>(config::optimizer_moments(layout.run().train));
-    own[p] = state * static_cast<double>(s.state_bytes) * states;
-    reduced[p] = state * gradient * sums;
-    norms[p] = static_cast<double>(waiting_norm_bytes(layout, stage, chunk));
-    if (s.kv_copies > 1) {
-      packed[p] =
-          gradient * static_cast<double>(model::kv_parameter_count(layout.run().model, content, s.tp));
-    }
+    cost.reduce = mesh.blocking(reduction, kind);
+    cost.reduce_dp = over_dp(reduction);
+    cost.gather_gradients = over_dp(gradients_gather);
+    cost.sum_tied = tied;
+    cost.update = update;
+    cost.gather = over_dp(parameters);
   }
-  const std::array<int, chunk_places> stages = {0, std::min(1, layout.stages() - 1), layout.stages() - 1};
-  for (size_t p = 0; p < chunk_places; ++p) {
-    const OpSums ops = sum_ops(parallel::action_ops(layout, stages[p], {Kind::gradient_norm}), prices);
-    norm[p] = ops.kernels + along(ops, Axis::dp_cp, Axis::tp);
-    norm_pp = along(ops, Axis::pp, Axis::pp);
+}
+
+void StateTable::add_bytes(const parallel::Layout& layout, const Sample& sample) {
+  const auto [stage, chunk, p] = sample;
+  const model::ShardShape& s = layout.shape();
+  const model::ChunkContent& content = layout.chunk(stage, chunk);
+  contents.at[p] = {static_cast<int>(content.layers), content.embedding, content.head};
+  const double padded = static_cast<double>(layout.padded_chunk_elements(stage, chunk));
+  const double state = static_cast<double>(layout.state_elements(stage, chunk));
+  const double element = static_cast<double>(s.element_bytes),
+               gradient = static_cast<double>(s.gradient_bytes);
+  weights[p] = padded * element;
+  shards[p] = state * element;
+  gradients[p] = padded * gradient;
+  const double states = 1 + static_cast<double>(config::optimizer_moments(layout.run().train));
+  own[p] = state * static_cast<double>(s.state_bytes) * states;
+  reduced[p] = layout.reduces_in_place() ? 0 : state * gradient;
+  norms[p] = static_cast<double>(waiting_norm_bytes(layout, stage, chunk));
+  if (s.kv_copies > 1) {
+    packed[p] = gradient * static_cast<double>(model::kv_parameter_count(layout.run().model, content, s.tp));
+  }
+}
+
+void StateTable::add_norms(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh) {
+  for (const MeshPrices::Run& run : mesh.runs()) {
+    const OpSums ops = sum_ops(parallel::action_ops(layout, run.stage, {Kind::gradient_norm}), prices);
+    norm.push_back(ops.kernels);
+    norm_pp = 0;
+    for (const auto& [transfer, times] : ops.collectives) {
+      const double seconds = times * mesh.seconds(transfer, run.kind);
+      (transfer.axis == Axis::pp ? norm_pp : norm.back()) += seconds;
+    }
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "cost/op_prices.hpp"
@@ -65,19 +67,38 @@ class PassTable {
   std::array<std::array<Line, running_kinds>, 4> peaks_{};  // by embedding + 2 head
 };
 
-// Prices of transfers, of the slowest group or rank.
+// Prices of transfers. Stages of one kind have the same: their groups lie alike on nodes. Where tp x cp and
+// nodes divide each other there is one kind.
 class MeshPrices {
  public:
   explicit MeshPrices(config::RunFile run);  // `run`: with the mesh in question
 
-  double seconds(const cost::Transfer& transfer);
-  BlockingCost blocking(const OpSums& ops, double host = 0);  // over tp and cp
+  // Neighbouring stages that are alike, in order; the first stage and the last are by themselves.
+  struct Run {
+    int stage = 0, count = 1;
+    ChunkPlace place = ChunkPlace::first;
+    size_t kind = 0;
+  };
+  const std::vector<Run>& runs() const { return runs_; }
+  size_t kinds() const { return stage_of_kind_.size(); }
+
+  double seconds(const cost::Transfer& transfer);                          // of the slowest group or rank
+  double seconds(const cost::Transfer& transfer, size_t kind);             // of a stage of that kind
+  BlockingCost blocking(const OpSums& ops, size_t kind, double host = 0);  // over tp and cp
   cost::TransferPrices& prices() { return prices_; }
   const parallel::Mesh& mesh() const { return mesh_; }
 
  private:
+  // Which of a transfer's prices the stages have.
+  using KindsOfStages = std::vector<std::vector<int>>;
+  const KindsOfStages& kinds_of_stages(const cost::RankSeconds& seconds);
+  void find_kinds();
+
   parallel::Mesh mesh_;
   cost::TransferPrices prices_;
+  std::map<std::shared_ptr<const std::vector<int>>, KindsOfStages> by_kind_of_;
+  std::vector<int> stage_of_kind_;  // one of them
+  std::vector<Run> runs_;
 };
 
 // State of the chunks of one cut on one mesh: bytes, and what the step's end costs.
@@ -86,13 +107,21 @@ struct StateTable {
   StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh);
 
   ChunkContents contents;
-  std::array<ChunkCost, chunk_places> chunks;  // what is no pass; of passes the host's time a micro-batch
-  ByPlace weights{}, gradients{};              // bytes of whole chunks
-  ByPlace shards{}, own{};                     // of this rank's weights; of master weights and moments
-  ByPlace reduced{};                           // of reduced gradients that do not lie where backwards add to
-  ByPlace packed{}, norms{};  // bytes of key and value gradients in one message; of norms' that wait
-  std::array<double, chunk_places> norm{};  // seconds of the first, a middle and the last stage
+  // By kind of stage and place: what is no pass; of passes the host's time a micro-batch.
+  std::vector<std::array<ChunkCost, chunk_places>> chunks;
+  ByPlace weights{}, gradients{};  // bytes of whole chunks
+  ByPlace shards{}, own{};         // of this rank's weights; of master weights and moments
+  ByPlace reduced{};               // of reduced gradients that do not lie where backwards add to
+  ByPlace packed{}, norms{};       // bytes of key and value gradients in one message; of norms' that wait
+  std::vector<double> norm;        // seconds, by run of stages
   double norm_pp = 0;
+
+ private:
+  struct Sample;  // a chunk at a place
+  void add_costs(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh,
+                 const Sample& sample);
+  void add_bytes(const parallel::Layout& layout, const Sample& sample);
+  void add_norms(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh);
 };
 
 }  // namespace lockstep::plan

@@ -116,11 +116,12 @@ TEST(Search, AgreesWithPlansWhateverTheHostAndItsGradientsDo) {
 
 // Small clusters, sizes that are no powers of two, layers that no pipeline divides, one key and value head.
 TEST(Search, AgreesWithPlansOfOddModelsAndClusters) {
-  for (const int64_t gpus : {1, 2, 7}) expect_agreement(small_run("llama3-8b"), gpus, {84, 16}, 16);
+  for (const int64_t gpus : {1, 2, 7, 12}) expect_agreement(small_run("llama3-8b"), gpus, {84, 16}, 16);
   expect_agreement(small_run("llama3-70b", {"model.layers=61"}), 96, {192}, 40);
   expect_agreement(small_run("llama3-70b", {"model.kv_heads=1"}), 48, {96}, 40);
   expect_agreement(small_run("llama3-70b", {"model.heads=96", "model.hidden=12288", "model.kv_heads=12"}),
                    144, {144}, 40);
+  expect_agreement(small_run("llama3-8b", {"train.sequence=196608"}), 96, {24}, 40);
   expect_agreement(small_run("llama3-8b", {"data.document_mask=true", "data.prefetch=false"}), 16, {64}, 40);
 }
 
