@@ -5,8 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "plan/hidden_collectives.hpp"
-#include "plan/memory.hpp"
+#include "base/units.hpp"
 #include "plan/search_evaluator.hpp"
 #include "plan/search_space.hpp"
 
@@ -135,9 +134,9 @@ class LayoutSearch::Engine {
         l.zero = zero;
         pipeline.zero = static_cast<int>(zero);
         pipeline.scatters_every_micro_batch = each_micro_batch && zero > 1;
-        const PipelineMoments& moments = by_zero[static_cast<size_t>(zero)];
+        const PipelineMoments& moments = by_zero.of[static_cast<size_t>(zero)];
         seconds_known = seconds_known && zero == 2 && !each_micro_batch;
-        peaks_known = peaks_known && zero == 1;
+        peaks_known = peaks_known && (zero == 1 || (zero == 2 && by_zero.two_holds_as_one));
         for (size_t v = 0; v < variants.size(); ++v) {
           std::tie(l.sequence_parallel, l.recompute) = choices[v];
           if (!seconds_known) seconds_[v] = variants[v].seconds(pipeline, moments, batch, scratch_);
@@ -173,12 +172,14 @@ std::string LayoutSearch::why_none(int64_t gpus, int64_t tp, int64_t cp, int64_t
 }
 
 std::string LayoutSearch::why_none(int64_t gpus, size_t lines) const {
+  const std::string too_many =
+      fmt::format("more than {} passes a step", format_thousands(most_searched_passes));
   std::string text;
   for (const SearchSpace::Mesh& mesh : engine_->space().meshes(gpus)) {
     if (lines-- == 0) return text + "\n  ...";
     const SearchLayout& l = mesh.layout;
     text += fmt::format("\n  tp {} cp {} pp {}: {}", l.tp, l.cp, l.pp,
-                        mesh.problem.empty() ? "more than 262,144 passes a step" : mesh.problem);
+                        mesh.problem.empty() ? too_many : mesh.problem);
   }
   return text;
 }

@@ -30,6 +30,9 @@ struct SearchLayout {
   bool operator==(const SearchLayout&) const = default;
 };
 
+// Passes of a step, micro-batches through all chunks, that a search goes up to: plans of more take minutes.
+inline constexpr int64_t most_searched_passes = 1 << 17;
+
 struct Evaluation {
   double seconds = 0;  // a step, the wait for its batch included
   double bytes = 0;    // of the fullest GPU
@@ -69,7 +72,7 @@ class LayoutSearch {
   // of up to 16 sequences; 1F1B, GPipe, zero-bubble H1, interleaved (several chunks); zero 0 to 3; recompute
   // none, attention, full and what the run file has; sequence parallel on and off. Where two settings are the
   // same step only one is tried. Values that are held go beyond these limits. Left out: layouts of more than
-  // 262,144 passes a step (micro-batches through all chunks), whose plans would take minutes.
+  // most_searched_passes.
   void run_over(int64_t gpus, Visitor& visitor);
 
   // Why no layout with this tp, cp and pp on so many GPUs is valid, whatever else it has; with `zero` at that

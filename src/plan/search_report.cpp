@@ -6,6 +6,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "plan/search.hpp"
 
 namespace lockstep::plan {
 
@@ -182,8 +183,8 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
       format_thousands(run.train.sequence), format_thousands(result.evaluated),
       format_seconds(result.wall_seconds), format_thousands(result.valid));
   if (result.left_out > 0) {
-    out += fmt::format("{} more have over 262,144 passes a step and were left out.\n",
-                       format_thousands(result.left_out));
+    out += fmt::format("{} more have over {} passes a step and were left out.\n",
+                       format_thousands(result.left_out), format_thousands(most_searched_passes));
   }
   if (!result.held.empty()) out += held_text(result.held);
   out += fmt::format("\nThe best: {}, {} of each GPU's {}.\n", format_seconds(best.step.seconds),

@@ -161,6 +161,11 @@ PipelineMoments moments_of(const parallel::Layout& layout, const std::vector<par
   return out;
 }
 
+bool hold_alike(const PipelineMoments& a, const PipelineMoments& b) {
+  return a.first.moments == b.first.moments && a.middle.moments == b.middle.moments &&
+         a.last.moments == b.last.moments;
+}
+
 void add_unshards(StageMoments& to, const StageMoments& longer, const StageMoments& shorter, double times) {
   for (size_t p = 0; p < chunk_places; ++p) {
     to.unshards[p] += times * (longer.unshards[p] - shorter.unshards[p]);
@@ -208,18 +213,19 @@ const PipelineShapes::ByZero& PipelineShapes::walked(const Key& key) {
   {
     const parallel::Layout layout(run);
     const auto programs = parallel::build_step_programs(layout);
-    out[0] = out[1] = moments_of(layout, programs, 1);
+    out.of[0] = out.of[1] = moments_of(layout, programs, 1);
     if (scatter_ == config::GradientScatter::chunk) {
-      out[2] = moments_of(layout, programs, 2);
-      out[3] = moments_of(layout, programs, 3);
+      out.of[2] = moments_of(layout, programs, 2);
+      out.of[3] = moments_of(layout, programs, 3);
+      out.two_holds_as_one = hold_alike(out.of[1], out.of[2]);
       return out;
     }
   }
   run.parallel.gradient_scatter = scatter_;
   const parallel::Layout layout(run);
   const auto programs = parallel::build_step_programs(layout);
-  out[2] = moments_of(layout, programs, 2);
-  out[3] = moments_of(layout, programs, 3);
+  out.of[2] = moments_of(layout, programs, 2);
+  out.of[3] = moments_of(layout, programs, 3);
   return out;
 }
 
@@ -233,7 +239,7 @@ const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
   out = walked(shorter);
   if (rest == 0) return out;
   if (key.schedule == config::ScheduleKind::gpipe && key.stages > 1) {
-    for (PipelineMoments& moments : out) {
+    for (PipelineMoments& moments : out.of) {
       for (StageMoments* stage : {&moments.first, &moments.middle, &moments.last}) {
         for (Moment& m : stage->moments) {
           for (size_t p = 0; p < chunk_places; ++p) m.held[p] += m.held[p] > 0 ? rest : 0;  // live
@@ -245,11 +251,11 @@ const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
     Key two = key, one = key;
     one.micro_batches = 2 * key.stages;
     two.micro_batches = 3 * key.stages;
-    const PipelineMoments &longer = walked(two)[3], &base = walked(one)[3];
+    const PipelineMoments &longer = walked(two).of[3], &base = walked(one).of[3];
     const double groups = static_cast<double>(rest) / key.stages;
-    add_unshards(out[3].first, longer.first, base.first, groups);
-    add_unshards(out[3].middle, longer.middle, base.middle, groups);
-    add_unshards(out[3].last, longer.last, base.last, groups);
+    add_unshards(out.of[3].first, longer.first, base.first, groups);
+    add_unshards(out.of[3].middle, longer.middle, base.middle, groups);
+    add_unshards(out.of[3].last, longer.last, base.last, groups);
   }
   return out;
 }

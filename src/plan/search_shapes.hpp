@@ -36,6 +36,7 @@ struct Moment {
   Running running = Running::forward;
   ChunkPlace of = ChunkPlace::middle;
   HeldCounts held{};
+  bool operator==(const Moment&) const = default;
 };
 
 struct StageMoments {
@@ -61,7 +62,10 @@ class PipelineShapes {
     auto operator<=>(const Key&) const = default;
   };
   // By zero, state sharded over more than one rank where zero is not 0. Valid as long as this.
-  using ByZero = std::array<PipelineMoments, 4>;
+  struct ByZero {
+    std::array<PipelineMoments, 4> of;
+    bool two_holds_as_one = false;  // with zero = 2 as much is held as with 1
+  };
   const ByZero& of(const Key& key);
 
  private:

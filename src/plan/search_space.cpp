@@ -15,7 +15,6 @@ namespace {
 using config::ScheduleKind;
 
 constexpr int64_t most_context_parallel = 16, most_chunks = 16, most_less = 2, most_micro_batch = 16;
-constexpr int64_t most_passes = 1 << 18;  // below the limit of config's rules
 constexpr int64_t zero_unchosen = -1;
 
 std::vector<int64_t> divisors(int64_t whole, int64_t most) {
@@ -202,7 +201,7 @@ std::string SearchSpace::problem_of(SearchLayout l) const {
     return dealt ? "" : fmt::format("the ends of the pipeline would lack more than {} layers", most_less);
   }
   const config::Problem& first = problems.front();
-  return first.rule.starts_with(first.key) ? first.rule : first.key + " " + first.rule;
+  return first.rule.starts_with(first.key) ? first.rule : first.key + ": " + first.rule;
 }
 
 std::vector<int64_t> SearchSpace::virtual_stages(const SearchLayout& l) const {
@@ -247,7 +246,7 @@ bool SearchSpace::divides(const SearchLayout& l, size_t batch) const {
 }
 
 bool SearchSpace::small_enough(const SearchLayout& l) const {
-  return l.pp * l.virtual_stages * l.micro_batches <= most_passes;
+  return l.pp * l.virtual_stages * l.micro_batches <= most_searched_passes;
 }
 
 std::span<const bool> SearchSpace::sequence_parallel(const SearchLayout& l) const {

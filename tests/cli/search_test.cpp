@@ -135,7 +135,7 @@ TEST(PlanSearch, SaysWhyAShardedModelAloneIsNotValid) {
   const size_t line = outcome.out.find("FSDP alone ");
   ASSERT_NE(line, std::string::npos);
   const std::string flat = std::regex_replace(outcome.out.substr(line), std::regex("\\s+"), " ");
-  EXPECT_TRUE(flat.starts_with("FSDP alone train.global_batch must be a multiple of parallel.dp")) << flat;
+  EXPECT_TRUE(flat.starts_with("FSDP alone train.global_batch: must be a multiple of parallel.dp")) << flat;
 }
 
 // A loaded machine makes it slower: the rate that it claims is held against the time that passes outside.

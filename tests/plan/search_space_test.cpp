@@ -118,7 +118,7 @@ TEST(SearchSpace, WhatCannotBeHeldIsRefusedWithTheRule) {
     return refusal_of(more);
   };
   EXPECT_NE(with({"parallel.tp=7"}).find("does not divide cluster.gpus = 64"), std::string::npos);
-  EXPECT_NE(with({"parallel.tp=64"}).find("parallel.tp must divide model.heads = 32"), std::string::npos);
+  EXPECT_NE(with({"parallel.tp=64"}).find("parallel.tp: must divide model.heads = 32"), std::string::npos);
   EXPECT_NE(with({"parallel.dp=64", "parallel.micro_batch=3"}).find("must be a multiple of parallel.dp"),
             std::string::npos);
   EXPECT_NE(with({"parallel.virtual_stages=2", "parallel.schedule=1f1b"}).find("interleaved"),
@@ -135,6 +135,34 @@ TEST(SearchSpace, AllThatIsNotCountedIsNamedAtOnce) {
   for (const char* key : {"parallel.recompute_every", "parallel.layer_split", "parallel.replicas"}) {
     EXPECT_NE(refusal.find(key), std::string::npos) << key;
   }
+}
+
+// Steps of too many passes: those are left out and counted, the others searched.
+TEST(SearchSpace, LeavesOutStepsOfTooManyPasses) {
+  class Passes : public LayoutSearch::Visitor {
+   public:
+    void take(const SearchLayout& l, const Evaluation&) override {
+      ++taken;
+      most = std::max(most, l.pp * l.virtual_stages * l.micro_batches);
+    }
+    void left_out(int64_t layouts) override { without += layouts; }
+    int64_t taken = 0, without = 0, most = 0;
+  };
+  const config::RunFile run = run_with({});
+  const auto passes_of = [&](int64_t batch) {
+    LayoutSearch search(run, {batch});
+    Passes passes;
+    search.run_over(8, passes);
+    return passes;
+  };
+  const Passes few = passes_of(64), many = passes_of(1 << 19);
+  EXPECT_EQ(few.without, 0);
+  EXPECT_GT(many.without, 0);
+  EXPECT_GT(many.taken, 0);
+  EXPECT_LE(many.most, most_searched_passes);
+  EXPECT_GT(2 * many.most, most_searched_passes);
+  // Larger micro-batches are valid with more sequences; with the same ones as many layouts are found.
+  EXPECT_GE(many.taken + many.without, few.taken);
 }
 
 // As many layouts as it keeps, each once, those that say the same with their number.
