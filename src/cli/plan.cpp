@@ -60,7 +60,7 @@ int plan(const Arguments& arguments) {
   flags.required(file, "RUN.toml", "the run file")
       .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
       .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")
-      .toggle(search, "--search", "ranks layouts of the run's model, GPUs and batch")
+      .toggle(search, "--search", "ranks layouts of the run's model, GPUs and batch; --set holds a value")
       .toggle(json, "--json", "one JSON document on standard output");
   if (!flags.parse(arguments)) return exit_ok;
   if (search) {

@@ -198,12 +198,18 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
 }
 
 double Variant::peak(const StageMoments& stage) const {
+  constexpr size_t wide = StageMoments::wide;
+  const size_t columns = stage.columns.size();
+  std::array<double, held_counts> bytes;
+  for (size_t c = 0; c < columns; ++c) bytes[c] = held_bytes_[stage.columns[c]];
+  const double* counts = stage.counts.data();
   double most = 0;
   for (const Moment& m : stage.moments) {
-    std::array<double, 4> sums{};
-    for (size_t i = 0; i < held_counts; i += 4) {
-      for (size_t j = 0; j < 4; ++j) sums[j] += m.held[i + j] * held_bytes_[i + j];
+    std::array<double, wide> sums{};
+    for (size_t c = 0; c < columns; c += wide) {
+      for (size_t j = 0; j < wide; ++j) sums[j] += counts[c + j] * bytes[c + j];
     }
+    counts += columns;
     const double running = peaks_[static_cast<size_t>(m.of)][static_cast<size_t>(m.running)];
     most = std::max(most, sums[0] + sums[1] + (sums[2] + sums[3]) + running);
   }

@@ -183,6 +183,21 @@ int enough(const PipelineShapes::Key& key) {
 
 }  // namespace
 
+void StageMoments::pack() {
+  columns.clear();
+  counts.clear();
+  for (size_t i = 0; i < held_counts; ++i) {
+    const bool any =
+        std::any_of(moments.begin(), moments.end(), [i](const Moment& m) { return m.held[i] != 0; });
+    if (any) columns.push_back(static_cast<uint8_t>(i));
+  }
+  const size_t used = columns.size();
+  while (columns.size() % wide != 0) columns.push_back(0);
+  for (const Moment& m : moments) {
+    for (size_t c = 0; c < columns.size(); ++c) counts.push_back(c < used ? m.held[columns[c]] : 0);
+  }
+}
+
 // A model of one layer a chunk in this pipeline.
 config::RunFile PipelineShapes::run_of(const Key& key) const {
   config::RunFile run;
@@ -231,12 +246,19 @@ const PipelineShapes::ByZero& PipelineShapes::walked(const Key& key) {
 
 const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
   const auto [known, is_new] = known_.try_emplace(key);
-  ByZero& out = known->second;
-  if (!is_new) return out;
+  if (!is_new) return known->second;
+  known->second = of_all_micro_batches(key);
+  for (PipelineMoments& moments : known->second.of) {
+    for (StageMoments* stage : {&moments.first, &moments.middle, &moments.last}) stage->pack();
+  }
+  return known->second;
+}
+
+PipelineShapes::ByZero PipelineShapes::of_all_micro_batches(const Key& key) {
   Key shorter = key;
   shorter.micro_batches = enough(key);
   const int rest = key.micro_batches - shorter.micro_batches;
-  out = walked(shorter);
+  ByZero out = walked(shorter);
   if (rest == 0) return out;
   if (key.schedule == config::ScheduleKind::gpipe && key.stages > 1) {
     for (PipelineMoments& moments : out.of) {

@@ -42,6 +42,12 @@ struct Moment {
 struct StageMoments {
   std::vector<Moment> moments;  // none holds less of everything than another in which the same runs
   ByPlace unshards{};           // a step, mean of the chunks at the place; of several stages the most
+  // The moments without what none of them holds, for quick sums: which of the held there are, filled up to a
+  // multiple of `wide` by ones that count 0; and as many counts for each moment.
+  static constexpr size_t wide = 4;
+  std::vector<uint8_t> columns;
+  std::vector<double> counts;
+  void pack();
 };
 
 struct PipelineMoments {
@@ -70,6 +76,7 @@ class PipelineShapes {
 
  private:
   const ByZero& walked(const Key& key);
+  ByZero of_all_micro_batches(const Key& key);
   config::RunFile run_of(const Key& key) const;
 
   bool overlaps_gradients_;

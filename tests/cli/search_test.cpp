@@ -126,6 +126,14 @@ TEST(PlanSearch, KeepsToWhatFlagsGiveAndSaysSo) {
   }
 }
 
+TEST(PlanSearch, HelpFitsATerminal) {
+  const Outcome outcome = lockstep({"plan", "--search", "--help"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("--search"), std::string::npos);
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
 // Standard error is no terminal here.
 TEST(PlanSearch, ShowsNoProgressInAFile) { EXPECT_EQ(small_search({}).err, ""); }
 
