@@ -218,8 +218,12 @@ double Variant::peak(const StageMoments& stage) const {
 
 std::array<double, chunk_places> Variant::peaks(const PipelineChoice& c,
                                                 const PipelineMoments& moments) const {
-  return {peak(moments.first), c.stages > 2 ? peak(moments.middle) : 0,
-          c.stages > 1 ? peak(moments.last) : 0};
+  std::array<double, chunk_places> out = {peak(moments.first), c.stages > 2 ? peak(moments.middle) : 0,
+                                          c.stages > 1 ? peak(moments.last) : 0};
+  if (moments.with_group == nullptr) return out;
+  const std::array<double, chunk_places> more = peaks(c, *moments.with_group);
+  for (size_t p = 0; p < chunk_places; ++p) out[p] += moments.groups * (more[p] - out[p]);
+  return out;
 }
 
 double Variant::bytes(const PipelineChoice& c, const std::array<double, chunk_places>& peaks) const {

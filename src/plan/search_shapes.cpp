@@ -161,6 +161,17 @@ PipelineMoments moments_of(const parallel::Layout& layout, const std::vector<par
   return out;
 }
 
+// Chunks' activations of micro-batches, at most.
+double most_live(const StageMoments& stage) {
+  double most = 0;
+  for (const Moment& m : stage.moments) {
+    double live = 0;
+    for (size_t p = 0; p < chunk_places; ++p) live += m.held[held_at(Held::live, static_cast<ChunkPlace>(p))];
+    most = std::max(most, live);
+  }
+  return most;
+}
+
 bool hold_alike(const PipelineMoments& a, const PipelineMoments& b) {
   return a.first.moments == b.first.moments && a.middle.moments == b.middle.moments &&
          a.last.moments == b.last.moments;
@@ -178,7 +189,7 @@ int enough(const PipelineShapes::Key& key) {
   if (key.schedule == config::ScheduleKind::gpipe) return std::min(m, 2);
   if (key.schedule == config::ScheduleKind::zero_bubble_h1) return std::min(m, 2 * p + 2);
   if (key.chunks == 1) return std::min(m, p + 2);
-  return m <= 3 * p ? m : 2 * p + m % p;
+  return m <= 4 * p ? m : 3 * p + m % p;
 }
 
 }  // namespace
@@ -196,6 +207,10 @@ void StageMoments::pack() {
   for (const Moment& m : moments) {
     for (size_t c = 0; c < columns.size(); ++c) counts.push_back(c < used ? m.held[columns[c]] : 0);
   }
+}
+
+void PipelineMoments::pack() {
+  for (StageMoments* stage : {&first, &middle, &last}) stage->pack();
 }
 
 // A model of one layer a chunk in this pipeline.
@@ -248,9 +263,7 @@ const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
   const auto [known, is_new] = known_.try_emplace(key);
   if (!is_new) return known->second;
   known->second = of_all_micro_batches(key);
-  for (PipelineMoments& moments : known->second.of) {
-    for (StageMoments* stage : {&moments.first, &moments.middle, &moments.last}) stage->pack();
-  }
+  for (PipelineMoments& moments : known->second.of) moments.pack();
   return known->second;
 }
 
@@ -269,17 +282,33 @@ PipelineShapes::ByZero PipelineShapes::of_all_micro_batches(const Key& key) {
       }
     }
   }
-  if (key.chunks > 1) {  // each further group gathers as often as the third one does
-    Key two = key, one = key;
-    one.micro_batches = 2 * key.stages;
-    two.micro_batches = 3 * key.stages;
-    const PipelineMoments &longer = walked(two).of[3], &base = walked(one).of[3];
-    const double groups = static_cast<double>(rest) / key.stages;
-    add_unshards(out.of[3].first, longer.first, base.first, groups);
-    add_unshards(out.of[3].middle, longer.middle, base.middle, groups);
-    add_unshards(out.of[3].last, longer.last, base.last, groups);
-  }
+  if (key.chunks > 1) add_groups(out, key, shorter, static_cast<double>(rest) / key.stages);
   return out;
+}
+
+// Each further group gathers as often as the third one does. A smaller last group can need more forwards
+// ahead than a pipeline has (parallel::build_schedule): as many more with each group, all of whose
+// activations wait.
+void PipelineShapes::add_groups(ByZero& out, const Key& key, const Key& shorter, double groups) {
+  Key longer = shorter, two = key, three = key;
+  longer.micro_batches += key.stages;
+  two.micro_batches = 2 * key.stages;
+  three.micro_batches = 3 * key.stages;
+  const ByZero& more = walked(longer);
+  const bool grows = most_live(more.of[0].first) > most_live(walked(shorter).of[0].first);
+  const PipelineMoments& with = grows ? more.of[3] : walked(three).of[3];
+  const PipelineMoments& base = grows ? walked(shorter).of[3] : walked(two).of[3];
+  add_unshards(out.of[3].first, with.first, base.first, groups);
+  add_unshards(out.of[3].middle, with.middle, base.middle, groups);
+  add_unshards(out.of[3].last, with.last, base.last, groups);
+  if (!grows) return;
+  out.two_holds_as_one = out.two_holds_as_one && more.two_holds_as_one;
+  for (size_t zero = 0; zero < out.of.size(); ++zero) {
+    auto with_group = std::make_shared<PipelineMoments>(more.of[zero]);
+    with_group->pack();
+    out.of[zero].with_group = std::move(with_group);
+    out.of[zero].groups = groups;
+  }
 }
 
 }  // namespace lockstep::plan

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "parallel/program.hpp"
@@ -52,6 +53,11 @@ struct StageMoments {
 
 struct PipelineMoments {
   StageMoments first, middle, last;  // middle: what any stage between holds; where there are such
+  // Where each group of micro-batches adds to what is held: the same with one group more, and how many groups
+  // there are beyond these. Null: none does.
+  std::shared_ptr<const PipelineMoments> with_group;
+  double groups = 0;
+  void pack();
 };
 
 // Not for use by several threads at once.
@@ -77,6 +83,7 @@ class PipelineShapes {
  private:
   const ByZero& walked(const Key& key);
   ByZero of_all_micro_batches(const Key& key);
+  void add_groups(ByZero& out, const Key& key, const Key& shorter, double groups);
   config::RunFile run_of(const Key& key) const;
 
   bool overlaps_gradients_;

@@ -53,7 +53,7 @@ PassTable::PassTable(const config::RunFile& run, const cost::OpPrices& prices) {
 }
 
 // From chunks of no layer, one and two: each further layer adds as much as the second does.
-void PassTable::find_peaks(config::RunFile run) {
+void PassTable::find_peaks(const config::RunFile& run) {
   const parallel::Layout without(cut(run, 1, 3, 1)), one(cut(run, 3, 3, 0)), two(cut(run, 6, 3, 0));
   const parallel::Layout whole_one(cut(run, 1, 1, 0)), whole_two(cut(run, 2, 1, 0));
   for (size_t r = 0; r < passes_by_running.size(); ++r) {
@@ -70,12 +70,35 @@ void PassTable::find_peaks(config::RunFile run) {
     peaks_[1][r].none = peak(without, 0);
     peaks_[2][r].none = peak(without, 2);
   }
+  find_peaks_of_many(run);
+}
+
+// The first half of a backward keeps more with each layer, for the second: with many layers its last one can
+// be fuller than the head, which comes first.
+void PassTable::find_peaks_of_many(const config::RunFile& run) {
+  const int64_t many = std::max<int64_t>(run.model.layers, 3);
+  const auto half = static_cast<size_t>(Running::backward_input);
+  const auto add = [&](size_t kind, int64_t stages, int stage) {
+    const auto peak = [&](int64_t layers) {
+      const parallel::Layout layout(cut(run, stages * layers, stages, 0));
+      return static_cast<double>(pass_memory(layout, stage, Kind::backward_input, 0).peak);
+    };
+    Line& line = peaks_[kind][half];
+    line.each_of_many = peak(many) - peak(many - 1);
+    line.many = peak(many) - static_cast<double>(many) * line.each_of_many;
+  };
+  add(0, 3, 1);
+  add(1, 3, 0);
+  add(2, 3, 2);
+  add(3, 1, 0);
 }
 
 double PassTable::peak(const ChunkContents::Content& content, Running running) const {
   const size_t kind = (content.embedding ? 1 : 0) + (content.head ? 2 : 0);
   const Line& line = peaks_[kind][static_cast<size_t>(running)];
-  return content.layers == 0 ? line.none : line.one + (content.layers - 1) * line.further;
+  if (content.layers == 0) return line.none;
+  return std::max(line.one + (content.layers - 1) * line.further,
+                  line.many + content.layers * line.each_of_many);
 }
 
 MeshPrices::MeshPrices(config::RunFile run)

@@ -52,14 +52,17 @@ class PassTable {
   double peak(const ChunkContents::Content& content, Running running) const;
 
  private:
-  // Bytes with no layer, with one, and of each further one.
+  // Bytes with no layer, with one, and of each further one; with many layers, if that is more, those on the
+  // way to none and of each.
   struct Line {
     double none = 0, one = 0, further = 0;
+    double many = 0, each_of_many = 0;
   };
   static double sum(const ByPiece<double>& pieces, const ChunkContents::Content& content) {
     return content.layers * pieces[0] + (content.embedding ? pieces[1] : 0) + (content.head ? pieces[2] : 0);
   }
-  void find_peaks(config::RunFile run);
+  void find_peaks(const config::RunFile& run);
+  void find_peaks_of_many(const config::RunFile& run);
 
   model::ShardShape shape_;
   ByPiece<Passes> passes_;
