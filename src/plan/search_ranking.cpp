@@ -7,8 +7,9 @@ namespace lockstep::plan {
 
 namespace {
 
-// Sums of the same numbers in another order differ by less.
-bool alike(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(b); }
+constexpr double twins_differ = 1e-4;  // at most, relative
+
+bool alike(double a, double b) { return std::abs(a - b) <= twins_differ * std::abs(b); }
 
 bool twins(const Ranked& a, const Ranked& b) {
   const SearchLayout &one = a.layout, &other = b.layout;
@@ -51,7 +52,8 @@ void Ranking::note_best(const Ranked& ranked) {
 }
 
 bool Ranking::is_twin(const Ranked& ranked) {
-  if (best_.empty() || ranked.evaluation.seconds > (1 + 1e-9) * best_.back().evaluation.seconds) return false;
+  if (best_.empty() || ranked.evaluation.seconds > (1 + twins_differ) * best_.back().evaluation.seconds)
+    return false;
   const auto found =
       std::find_if(best_.begin(), best_.end(), [&](const Ranked& one) { return twins(one, ranked); });
   if (found == best_.end()) return false;

@@ -59,15 +59,19 @@ Cells layout_cells(const Plan& plan) {
           recompute_text(p)};
 }
 
+bool any_twins(const std::vector<RankedPlan>& best) {
+  return std::any_of(best.begin(), best.end(), [](const auto& one) { return one.twins > 0; });
+}
+
 std::string best_table(const std::vector<RankedPlan>& best, const cost::Style& style) {
-  const bool any_twins = std::any_of(best.begin(), best.end(), [](const auto& one) { return one.twins > 0; });
+  const bool twins = any_twins(best);
   cost::TextTable table(style);
   Cells header = layout_columns;
-  if (any_twins) header.insert(header.begin(), "twins");
+  if (twins) header.push_back("twins");
   table.header(header);
   for (const RankedPlan& one : best) {
     Cells row = layout_cells(one.plan);
-    if (any_twins) row.insert(row.begin(), one.twins > 0 ? std::to_string(one.twins) : "-");
+    if (twins) row.push_back(one.twins > 0 ? std::to_string(one.twins) : "-");
     table.row(row);
   }
   return table.text();
@@ -189,8 +193,8 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
   if (!result.held.empty()) out += held_text(result.held);
   out += fmt::format("\nThe best: {}, {} of each GPU's {}.\n", format_seconds(best.step.seconds),
                      format_bytes(bytes_of(best)), format_bytes(static_cast<double>(best.memory.capacity)));
-  out += fmt::format("\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch).\n",
-                     result.best.size());
+  out += fmt::format("\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch{}).\n",
+                     result.best.size(), any_twins(result.best) ? "; twins: others alike" : "");
   out += best_table(result.best, style);
   out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";

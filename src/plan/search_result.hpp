@@ -18,7 +18,7 @@ struct Neighbour {
 
 struct RankedPlan {
   Plan plan;          // without its memory curve
-  int64_t twins = 0;  // further layouts with the same cut of the GPUs, time and memory
+  int64_t twins = 0;  // as in Ranked
 };
 
 struct SearchResult {

@@ -145,11 +145,13 @@ std::vector<SearchSpace::Mesh> SearchSpace::meshes(int64_t gpus) const {
   const auto values = [&](const char* key, int64_t own, int64_t whole, int64_t most) {
     return is_held(key) ? std::vector{own} : divisors(whole, most);
   };
+  // Where held sizes do not divide the GPUs, one mesh says so.
+  const auto left = [&](int64_t taken) { return gpus % taken == 0 ? gpus / taken : 1; };
   std::vector<Mesh> out;
   const config::ModelConfig& m = base_.model;
   for (const int64_t tp : values("tp", own_.tp, gpus, m.heads)) {
-    for (const int64_t cp : values("cp", own_.cp, gpus / tp, most_context_parallel)) {
-      for (const int64_t pp : values("pp", own_.pp, gpus / (tp * cp), m.layers + 2 * most_less)) {
+    for (const int64_t cp : values("cp", own_.cp, left(tp), most_context_parallel)) {
+      for (const int64_t pp : values("pp", own_.pp, left(tp * cp), m.layers + 2 * most_less)) {
         out.push_back(mesh(gpus, tp, cp, pp, zero_unchosen));
       }
     }

@@ -84,8 +84,10 @@ void PassTable::find_peaks_of_many(const config::RunFile& run) {
       return static_cast<double>(pass_memory(layout, stage, Kind::backward_input, 0).peak);
     };
     Line& line = peaks_[kind][half];
-    line.each_of_many = peak(many) - peak(many - 1);
-    line.many = peak(many) - static_cast<double>(many) * line.each_of_many;
+    const double fullest = peak(many);
+    if (fullest <= line.one + static_cast<double>(many - 1) * line.further) return;
+    line.each_of_many = fullest - peak(many - 1);
+    line.many = fullest - static_cast<double>(many) * line.each_of_many;
   };
   add(0, 3, 1);
   add(1, 3, 0);

@@ -169,7 +169,7 @@ TEST(SearchSpace, LeavesOutStepsOfTooManyPasses) {
 TEST(Ranking, CountsTwinsOnce) {
   Ranking ranking(100, 3);
   SearchLayout layout;
-  for (const double seconds : {4.0, 3.0, 3.0, 2.0, 3.0, 5.0}) ranking.take(layout, {seconds, 10});
+  for (const double seconds : {4.0, 3.0, 3.00001, 2.0, 3.0, 5.0}) ranking.take(layout, {seconds, 10});
   layout.tp = 2;
   ranking.take(layout, {3, 10});
   ranking.take(layout, {2, 200});
