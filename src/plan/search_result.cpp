@@ -108,11 +108,17 @@ class Searcher {
     result_.valid = ranking_.valid();
     result_.left_out = ranking_.left_out();
     if (result_.evaluated == 0) refuse();
-    if (ranking_.best().empty()) {
-      result_.closest = plan_again(*ranking_.smallest());
+    add_best();
+    if (result_.best.empty()) {
+      Plan smallest = plan_again(*ranking_.smallest());
+      if (smallest.memory.fits()) {
+        result_.front.push_back(smallest);
+        result_.best.push_back({std::move(smallest), 0});
+      } else {
+        result_.closest = std::move(smallest);
+      }
       return std::move(result_);
     }
-    add_best();
     add_front();
     add_neighbours();
     return std::move(result_);
@@ -147,7 +153,8 @@ class Searcher {
   void add_best() {
     for (const Ranked& ranked : ranking_.best()) {
       if (result_.best.size() == most_shown) break;
-      result_.best.push_back({plan_again(ranked), ranked.twins});
+      Plan plan = plan_again(ranked);  // which has the last word where the search was a percent off
+      if (plan.memory.fits()) result_.best.push_back({std::move(plan), ranked.twins});
     }
     std::stable_sort(result_.best.begin(), result_.best.end(), [](const RankedPlan& a, const RankedPlan& b) {
       return a.plan.step.seconds < b.plan.step.seconds;
@@ -159,7 +166,8 @@ class Searcher {
     const size_t shown = std::min(front.size(), most_of_front);
     for (size_t i = 0; i < shown; ++i) {  // evenly, both ends among them
       const size_t at = shown == 1 ? 0 : i * (front.size() - 1) / (shown - 1);
-      result_.front.push_back(plan_again(front[at]));
+      Plan plan = plan_again(front[at]);
+      if (plan.memory.fits()) result_.front.push_back(std::move(plan));
     }
   }
 

@@ -165,6 +165,23 @@ TEST(SearchSpace, LeavesOutStepsOfTooManyPasses) {
   EXPECT_GE(many.taken + many.without, few.taken);
 }
 
+// What is shown fits as the full plan counts, however near to the capacity the search's own bytes are.
+TEST(SearchResult, ShowsWhatFitsByItsPlan) {
+  for (const char* capacity : {"30e9", "30.3e9", "41.9e9", "52.9e9"}) {
+    const SearchResult result = search_layouts(run_with(
+        {"cluster.gpus=96", "train.global_batch=480", std::string("cluster.memory_bytes=") + capacity}));
+    ASSERT_FALSE(result.best.empty()) << capacity;
+    double before = 0;
+    for (const RankedPlan& one : result.best) {
+      EXPECT_TRUE(one.plan.memory.fits()) << capacity;
+      EXPECT_GE(one.plan.step.seconds, before);
+      before = one.plan.step.seconds;
+    }
+    for (const Plan& plan : result.front) EXPECT_TRUE(plan.memory.fits()) << capacity;
+    EXPECT_LE(result.difference, 0.02);
+  }
+}
+
 // As many layouts as it keeps, each once, those that say the same with their number.
 TEST(Ranking, CountsTwinsOnce) {
   Ranking ranking(100, 3);
