@@ -20,7 +20,7 @@ namespace lockstep::cli {
 static_assert(observe::Prediction::part_names == cost::StepSplit::names);
 
 config::RunFile load_modelled_run(const std::string& file, std::vector<std::string> overrides,
-                                  const std::string& cluster) {
+                                  const std::string& cluster, const std::set<std::string>& unchosen) {
   if (!cluster.empty()) {
     for (const std::string& one : overrides) {
       if (!one.starts_with("cluster.file")) continue;
@@ -28,7 +28,7 @@ config::RunFile load_modelled_run(const std::string& file, std::vector<std::stri
     }
     overrides.push_back("cluster.file=" + config::to_literal(cluster));
   }
-  config::RunFile run = config::load_run_file(file, overrides);
+  config::RunFile run = config::load_run_file(file, overrides, unchosen);
   for (const std::string& note : run.origin.notes) complain("note: " + note);
   return run;
 }

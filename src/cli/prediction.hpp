@@ -1,6 +1,7 @@
 // A run's step as `lockstep simulate` has it, for commands that set it beside a step that was taken.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,9 @@
 namespace lockstep::cli {
 
 // The run file with `overrides` and the figures of --cluster FILE (empty: not given). Notes on what has no
-// effect go to standard error.
+// effect go to standard error. `unchosen`: keys that are still to be chosen (config/load.hpp).
 config::RunFile load_modelled_run(const std::string& file, std::vector<std::string> overrides,
-                                  const std::string& cluster);
+                                  const std::string& cluster, const std::set<std::string>& unchosen = {});
 
 // Whose figures a run is modelled with: "preset local", or the file that they stand in (a cluster file, or
 // the run file itself when it names them).

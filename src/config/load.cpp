@@ -28,7 +28,10 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 
 class Loader {
  public:
-  explicit Loader(const fs::path& file) : file_(file) { run_.origin.file = file.string(); }
+  explicit Loader(const fs::path& file, const std::set<std::string>& unchosen)
+      : file_(file), unchosen_(unchosen) {
+    run_.origin.file = file.string();
+  }
 
   Examined load(const std::string& text, const std::vector<std::string>& overrides) {
     const Document document = parse_toml(text, file_.string());
@@ -41,7 +44,9 @@ class Loader {
     find_text();
     if (run_.model.architecture == Architecture::gpt) fill_gpt();
     if (run_.parallel.replicas == 0) run_.parallel.replicas = run_.parallel.dp;
-    check_rules(run_, bad_, problems_);
+    std::set<std::string> unchecked = unchosen_;
+    unchecked.insert(bad_.begin(), bad_.end());
+    check_rules(run_, unchecked, problems_);
     add_notes(layers_, run_);
     return {run_, problems_};
   }
@@ -254,6 +259,7 @@ class Loader {
   }
 
   fs::path file_;
+  std::set<std::string> unchosen_;
   RunFile run_;
   Layers layers_;
   std::set<std::string> bad_;
@@ -263,12 +269,13 @@ class Loader {
 }  // namespace
 
 Examined examine_run_text(const std::string& text, const fs::path& file,
-                          const std::vector<std::string>& overrides) {
-  return Loader(file).load(text, overrides);
+                          const std::vector<std::string>& overrides, const std::set<std::string>& unchosen) {
+  return Loader(file, unchosen).load(text, overrides);
 }
 
-RunFile load_run_file(const fs::path& file, const std::vector<std::string>& overrides) {
-  const Examined examined = examine_run_text(read_text(file, "run file"), file, overrides);
+RunFile load_run_file(const fs::path& file, const std::vector<std::string>& overrides,
+                      const std::set<std::string>& unchosen) {
+  const Examined examined = examine_run_text(read_text(file, "run file"), file, overrides, unchosen);
   if (!examined.problems.empty()) throw UsageError(to_string(examined.problems));
   return examined.run;
 }

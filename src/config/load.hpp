@@ -1,6 +1,7 @@
 // Loading in steps: what load_run_file throws as one error comes back here as a list.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,10 @@ struct Examined {
 };
 
 // `file` names the text in messages and is where relative paths start. Throws UsageError for text that is not
-// TOML and for an override that cannot be read at all.
+// TOML and for an override that cannot be read at all. `unchosen`: keys ("parallel.tp") whose values are
+// still to be chosen: each has passed its own rule, those between it and other keys are not checked.
 Examined examine_run_text(const std::string& text, const std::filesystem::path& file,
-                          const std::vector<std::string>& overrides);
+                          const std::vector<std::string>& overrides,
+                          const std::set<std::string>& unchosen = {});
 
 }  // namespace lockstep::config

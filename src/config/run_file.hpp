@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -299,8 +300,9 @@ struct RunFile {
 // line, key, value, rule and the nearest value that works. Paths inside come back absolute: a relative
 // data.text is looked for in the run file's folder, the three folders above it and the current one, and taken
 // from the first that has it (from the run file's folder when none does: only check_for_training needs it to
-// exist).
-RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+// exist). `unchosen`: keys whose values are still to be chosen, as in config/load.hpp.
+RunFile load_run_file(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                      const std::set<std::string>& unchosen = {});
 
 inline constexpr int64_t max_local_workers = 256;
 

@@ -28,6 +28,7 @@ class RankSeconds {
     return kinds_[kind_of_ == nullptr ? 0 : static_cast<size_t>((*kind_of_)[rank])];
   }
   const std::vector<double>& kinds() const { return kinds_; }
+  const std::shared_ptr<const std::vector<int>>& kind_of() const { return kind_of_; }  // null: the only one
   std::vector<double>& kinds() { return kinds_; }
 
   std::vector<double> by_rank() const {

@@ -42,22 +42,24 @@ std::vector<Residency> residencies(const Layout& layout, const std::vector<Actio
 
 // Puts unshards one pass ahead of use, and reshards after.
 std::vector<Action> with_parameters_gathered(const Layout& layout, const std::vector<Action>& passes) {
-  const std::vector<Residency> all = residencies(layout, passes);
+  constexpr int none = -1;
+  // By place, the chunk that becomes resident there, or ends to be: one at most, the pass's own.
+  std::vector<int> first_use(passes.size() + 1, none), last_use = first_use;
+  for (const Residency& r : residencies(layout, passes)) {
+    first_use[static_cast<size_t>(r.first)] = r.chunk;
+    last_use[static_cast<size_t>(r.last)] = r.chunk;
+  }
   std::vector<Action> out;
-  int place = 0;
-  const auto unshard = [&](int first_use) {
-    for (const Residency& r : all) {
-      if (r.first == first_use) out.push_back({Kind::unshard, r.chunk});
-    }
+  size_t place = 0;
+  const auto unshard = [&](size_t at) {
+    if (first_use[at] != none) out.push_back({Kind::unshard, first_use[at]});
   };
   unshard(0);
   for (const Action& action : passes) {
     if (is_pass(action.kind)) unshard(place + 1);
     out.push_back(action);
     if (!is_pass(action.kind)) continue;
-    for (const Residency& r : all) {
-      if (r.last == place) out.push_back({Kind::reshard, r.chunk});
-    }
+    if (last_use[place] != none) out.push_back({Kind::reshard, last_use[place]});
     ++place;
   }
   return out;

@@ -51,7 +51,7 @@ class Walk {
       if (layout.gradients_persist()) allocate_gradients(c);
     }
     now_.tables = table_bytes(layout.run(), layout.shape(), layout.micro_batches());
-    now_.stand_ins = stand_in_bytes();
+    now_.stand_ins = stand_in_bytes(layout.run(), layout.shape());
     note();
   }
 
@@ -110,14 +110,6 @@ class Walk {
   bool reduces_in_place() const {
     const bool into_gradients = layout_.run().software.reduce_in_place && layout_.gradients_persist();
     return layout_.reduces_in_place() || (into_gradients && !layout_.accumulates_reductions());
-  }
-
-  // A layer's matrices, once each: all layers share what nobody reads.
-  int64_t stand_in_bytes() const {
-    if (!layout_.run().software.fused_weight_gradients) return 0;
-    const model::ShardShape& s = layout_.shape();
-    const int64_t rows = s.qkv_width() + s.heads * s.head_dim + s.activation_width() + s.ffn;
-    return rows * s.hidden * s.element_bytes;
   }
 
   // `workspace`: bytes of this moment alone.
@@ -245,6 +237,12 @@ int64_t table_bytes(const config::RunFile& run, const model::ShardShape& s, int6
   const int64_t places = 2 + (run.data.document_mask ? micro_batches : 0);
   const int64_t angles = s.gpt ? 0 : s.sequence * s.head_dim * s.statistic_bytes;
   return angles + places * s.tokens * 8;
+}
+
+int64_t stand_in_bytes(const config::RunFile& run, const model::ShardShape& s) {
+  if (!run.software.fused_weight_gradients) return 0;
+  const int64_t rows = s.qkv_width() + s.heads * s.head_dim + s.activation_width() + s.ffn;
+  return rows * s.hidden * s.element_bytes;
 }
 
 const StageMemory& MemoryReport::fullest() const {

@@ -43,6 +43,10 @@ struct StageMemory {
 // Of rotary angles (llama's), and the tokens' places of the pass under way and of each micro-batch.
 int64_t table_bytes(const config::RunFile& run, const model::ShardShape& shape, int64_t micro_batches);
 
+// Of software.fused_weight_gradients' stand-ins: a layer's matrices, once each, for all layers share what
+// nobody reads.
+int64_t stand_in_bytes(const config::RunFile& run, const model::ShardShape& shape);
+
 struct MemoryReport {
   std::vector<StageMemory> stages;
   int64_t capacity = 0;  // of one GPU

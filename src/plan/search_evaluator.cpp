@@ -46,21 +46,29 @@ double host_seconds(const cost::OpPrices& prices, int64_t bytes) {
 PricedPasses::PricedPasses(const config::RunFile& run, const PassTable& passes, MeshPrices& mesh,
                            int64_t dp_bytes)
     : table(passes) {
-  for (size_t p = 0; p < piece_kinds; ++p) {
-    const PassTable::Passes& ops = passes.passes(static_cast<Piece>(p));
-    pieces[p] = {mesh.blocking(ops.forward), mesh.blocking(ops.backward_input),
-                 mesh.blocking(ops.backward_weight)};
+  pieces.resize(mesh.kinds());
+  runs = mesh.runs();
+  for (size_t kind = 0; kind < mesh.kinds(); ++kind) {
+    for (size_t p = 0; p < piece_kinds; ++p) {
+      const PassTable::Passes& ops = passes.passes(static_cast<Piece>(p));
+      const auto price = [&](const PassTable::Pass& pass) {
+        return mesh.blocking(pass.ops, kind, pass.host);
+      };
+      pieces[kind][p] = {price(ops.forward), price(ops.backward_input), price(ops.backward_weight)};
+    }
   }
   const int64_t boundary = model::boundary_bytes(passes.shape());
   message_bytes = static_cast<double>(boundary);
   message = mesh.seconds({model::OpKind::send, model::Axis::pp, boundary, 1});
-  table_bytes = static_cast<double>(plan::table_bytes(run, passes.shape(), 0));
-  table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1)) - table_bytes;
+  const int64_t tables = plan::table_bytes(run, passes.shape(), 0);
+  table_bytes = static_cast<double>(tables + stand_in_bytes(run, passes.shape()));
+  table_bytes_of_batch = static_cast<double>(plan::table_bytes(run, passes.shape(), 1) - tables);
   memory_margin = run.software.memory_margin;
   stages = mesh.mesh().size(model::Axis::pp);
   contention = contention_of(mesh.prices(), run, mesh.mesh(), passes.shape(), dp_bytes);
   overlaps_gradients = run.software.overlap_gradients;
   overlaps_parameters = run.software.overlap_parameters;
+  reduces_in_place = run.software.reduce_in_place;
 }
 
 BatchTimes::BatchTimes(const config::RunFile& run, const cost::OpPrices& prices,
@@ -80,10 +88,6 @@ BatchTimes::BatchTimes(const config::RunFile& run, const cost::OpPrices& prices,
 Variant::Variant(const PricedPasses& passes, const StateTable& whole, const StateTable& sharded)
     : passes_(&passes), state_{&whole, &sharded} {
   held_bytes_[held_messages] = passes.message_bytes;
-  Overlap nothing_gathered;
-  nothing_gathered.stages = passes.stages;
-  nothing_gathered.message = passes.message;
-  nothing_gathered.contention = passes.contention;
   for (size_t p = 0; p < chunk_places; ++p) {
     const ChunkContents::Content& content = whole.contents.at[p];
     const auto place = static_cast<ChunkPlace>(p);
@@ -96,55 +100,90 @@ Variant::Variant(const PricedPasses& passes, const StateTable& whole, const Stat
       peaks_[p][r] = passes.table.peak(content, static_cast<Running>(r));
     }
     peaks_[p][running_kinds - 1] = whole.packed[p];
-    for (size_t z = 0; z < 2; ++z) {
-      ChunkCost& cost = costs_[z][p];
-      cost = state_[z]->chunks[p];
-      cost.forward = of_content(content, passes.pieces, &PricedPasses::Pass::forward);
-      cost.backward_input = of_content(content, passes.pieces, &PricedPasses::Pass::backward_input);
-      cost.backward_weight = of_content(content, passes.pieces, &PricedPasses::Pass::backward_weight);
-      times_[z][p] = chunk_times(nothing_gathered, cost, false);
+  }
+  costs_.resize(passes.pieces.size());
+  for (size_t kind = 0; kind < costs_.size(); ++kind) {
+    for (size_t p = 0; p < chunk_places; ++p) cost_chunk(costs_[kind], kind, p);
+  }
+}
+
+void Variant::cost_chunk(Costs& of, size_t kind, size_t place) const {
+  Overlap overlap;
+  overlap.stages = passes_->stages;
+  overlap.message = passes_->message;
+  overlap.contention = passes_->contention;
+  const ChunkContents::Content& content = state_[0]->contents.at[place];
+  const ByPiece<PricedPasses::Pass>& pieces = passes_->pieces[kind];
+  for (size_t z = 0; z < 2; ++z) {
+    ChunkCost& cost = of.chunks[z][place];
+    cost = state_[z]->chunks[kind][place];  // its passes have the host's time
+    cost.forward += of_content(content, pieces, &PricedPasses::Pass::forward);
+    cost.backward_input += of_content(content, pieces, &PricedPasses::Pass::backward_input);
+    cost.backward_weight += of_content(content, pieces, &PricedPasses::Pass::backward_weight);
+    for (const bool halves : {false, true}) {
+      cost.halves = halves;
+      of.times[halves ? 1 : 0][z][place] = chunk_times(overlap, cost, false);
     }
   }
 }
 
-double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
-                        const BatchTimes& batch) const {
+// Writes the chunks of a stage, those of its first and of its others apart where gathers make them differ;
+// how many that are.
+size_t Variant::add_stage(const PipelineChoice& c, const MeshPrices::Run& run, const StageMoments& moments,
+                          ChunkTimes* times) const {
   const size_t sharded = c.zero > 0 ? 1 : 0;
-  const StateTable& state = *state_[sharded];
-  const Overlap overlap{c.schedule, c.stages,   c.chunks,         c.micro_batches,    false,
-                        c.zero < 2, c.reshards, passes_->message, passes_->contention};
-  // Chunks: those of a stage's first and of its others apart where gathers make them differ.
-  std::array<ChunkTimes, 3 * 4> times;
-  std::array<StageTimes, 3> stages;
-  size_t chunks_used = 0, stages_used = 0;
-  const auto add_stage = [&](size_t stage, int count, const StageMoments& of, double load) {
-    const Counts in_stage = counts(c.stages, c.chunks, stage);
-    const size_t begin = chunks_used;
-    bool first = true;
+  const bool halves = c.schedule == ScheduleKind::zero_bubble_h1;
+  const Costs& costs = costs_[run.kind];
+  const Counts in_stage = counts(c.stages, c.chunks, static_cast<size_t>(run.place));
+  size_t used = 0;
+  if (c.zero < 3 && !c.scatters_every_micro_batch) {
     for (size_t p = 0; p < chunk_places; ++p) {
-      int left = in_stage.of[p];
-      if (left == 0) continue;
-      if (c.zero < 3) {
-        times[chunks_used] = times_[sharded][p];
-        times[chunks_used++].count = left;
-        continue;
-      }
-      ChunkCost cost = costs_[sharded][p];
-      cost.unshards = of.unshards[p];
-      if (first && left > 1) {
-        times[chunks_used++] = chunk_times(overlap, cost, true, 1);
-        first = false;
-        --left;
-      }
-      times[chunks_used++] = chunk_times(overlap, cost, first, left);
-      first = false;
+      if (in_stage.of[p] == 0) continue;
+      times[used] = costs.times[halves ? 1 : 0][sharded][p];
+      times[used++].count = in_stage.of[p];
     }
-    stages[stages_used++] = {count, std::span(times.data() + begin, chunks_used - begin), load,
-                             state.norm[stage], state.norm_pp};
-  };
-  add_stage(first_place, 1, moments.first, batch.first);
-  if (c.stages > 2) add_stage(middle_place, c.stages - 2, moments.middle, batch.middle);
-  if (c.stages > 1) add_stage(last_place, 1, moments.last, batch.last);
+    return used;
+  }
+  const Overlap overlap{
+      c.schedule, c.stages,   c.chunks,         c.micro_batches,    c.scatters_every_micro_batch,
+      c.zero < 2, c.reshards, passes_->message, passes_->contention};
+  bool first = true;
+  for (size_t p = 0; p < chunk_places; ++p) {
+    int left = in_stage.of[p];
+    if (left == 0) continue;
+    ChunkCost cost = costs.chunks[sharded][p];
+    cost.halves = halves;
+    if (c.zero == 3) cost.unshards = moments.unshards[p];
+    if (c.scatters_every_micro_batch) cost.reductions = c.micro_batches;
+    if (first && left > 1) {
+      times[used++] = chunk_times(overlap, cost, true, 1);
+      first = false;
+      --left;
+    }
+    times[used++] = chunk_times(overlap, cost, first, left);
+    first = false;
+  }
+  return used;
+}
+
+double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments, const BatchTimes& batch,
+                        Scratch& scratch) const {
+  const StateTable& state = *state_[c.zero > 0 ? 1 : 0];
+  const std::vector<MeshPrices::Run>& runs = passes_->runs;
+  constexpr size_t most_a_stage = 4;  // chunks that differ
+  if (scratch.stages.size() < runs.size()) {
+    scratch.stages.resize(runs.size());
+    scratch.chunks.resize(most_a_stage * runs.size());
+  }
+  const std::array<const StageMoments*, chunk_places> of_place = {&moments.first, &moments.middle,
+                                                                  &moments.last};
+  const std::array<double, chunk_places> load = {batch.first, batch.middle, batch.last};
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const auto place = static_cast<size_t>(runs[r].place);
+    ChunkTimes* times = scratch.chunks.data() + most_a_stage * r;
+    const size_t used = add_stage(c, runs[r], *of_place[place], times);
+    scratch.stages[r] = {runs[r].count, std::span(times, used), load[place], state.norm[r], state.norm_pp};
+  }
   const bool gathers = c.zero == 1 || c.zero == 2;
   const StepShape shape{c.schedule,
                         c.stages,
@@ -155,17 +194,23 @@ double Variant::seconds(const PipelineChoice& c, const PipelineMoments& moments,
                         gathers && !passes_->overlaps_parameters,
                         passes_->overlaps_gradients,
                         passes_->message,
-                        std::span(stages.data(), stages_used)};
+                        std::span(scratch.stages.data(), runs.size())};
   return std::max(batch.read, step_seconds(shape));
 }
 
 double Variant::peak(const StageMoments& stage) const {
+  constexpr size_t wide = StageMoments::wide;
+  const size_t columns = stage.columns.size();
+  std::array<double, held_counts> bytes;
+  for (size_t c = 0; c < columns; ++c) bytes[c] = held_bytes_[stage.columns[c]];
+  const double* counts = stage.counts.data();
   double most = 0;
   for (const Moment& m : stage.moments) {
-    std::array<double, 4> sums{};
-    for (size_t i = 0; i < held_counts; i += 4) {
-      for (size_t j = 0; j < 4; ++j) sums[j] += m.held[i + j] * held_bytes_[i + j];
+    std::array<double, wide> sums{};
+    for (size_t c = 0; c < columns; c += wide) {
+      for (size_t j = 0; j < wide; ++j) sums[j] += counts[c + j] * bytes[c + j];
     }
+    counts += columns;
     const double running = peaks_[static_cast<size_t>(m.of)][static_cast<size_t>(m.running)];
     most = std::max(most, sums[0] + sums[1] + (sums[2] + sums[3]) + running);
   }
@@ -174,19 +219,27 @@ double Variant::peak(const StageMoments& stage) const {
 
 std::array<double, chunk_places> Variant::peaks(const PipelineChoice& c,
                                                 const PipelineMoments& moments) const {
-  return {peak(moments.first), c.stages > 2 ? peak(moments.middle) : 0,
-          c.stages > 1 ? peak(moments.last) : 0};
+  std::array<double, chunk_places> out = {peak(moments.first), c.stages > 2 ? peak(moments.middle) : 0,
+                                          c.stages > 1 ? peak(moments.last) : 0};
+  if (moments.with_group == nullptr) return out;
+  const std::array<double, chunk_places> more = peaks(c, *moments.with_group);
+  for (size_t p = 0; p < chunk_places; ++p) out[p] += moments.groups * (more[p] - out[p]);
+  return out;
 }
 
 double Variant::bytes(const PipelineChoice& c, const std::array<double, chunk_places>& peaks) const {
   const StateTable& state = *state_[c.zero > 0 ? 1 : 0];
   const ByPlace& weights = c.zero == 3 ? state.shards : state.weights;
+  const bool in_place = passes_->reduces_in_place && c.zero < 2;
   double most = 0;
   for (size_t stage = 0; stage < chunk_places; ++stage) {
     if ((stage == middle_place && c.stages <= 2) || (stage == last_place && c.stages == 1)) continue;
     const Counts in_stage = counts(c.stages, c.chunks, stage);
     double held = peaks[stage];
-    for (size_t p = 0; p < chunk_places; ++p) held += in_stage.of[p] * (state.own[p] + weights[p]);
+    for (size_t p = 0; p < chunk_places; ++p) {
+      const double reduced = in_place ? 0 : state.reduced[p];
+      held += in_stage.of[p] * (state.own[p] + reduced + weights[p]);
+    }
     most = std::max(most, held);
   }
   most += passes_->table_bytes + c.micro_batches * passes_->table_bytes_of_batch;

@@ -14,6 +14,8 @@ namespace lockstep::plan {
 struct Ranked {
   SearchLayout layout;
   Evaluation evaluation;
+  int64_t twins =
+      0;  // further layouts with the same cut of the GPUs whose time and memory differ by < 0.01 %
 };
 
 class Ranking : public LayoutSearch::Visitor {
@@ -22,10 +24,13 @@ class Ranking : public LayoutSearch::Visitor {
   Ranking(double capacity, size_t most) : capacity_(capacity), most_(most) {}
 
   void take(const SearchLayout& layout, const Evaluation& evaluation) override;
+  void left_out(int64_t layouts) override { left_out_ += layouts; }
 
   int64_t evaluated() const { return evaluated_; }
-  int64_t valid() const { return valid_; }                   // that fit
-  const std::vector<Ranked>& best() const { return best_; }  // that fit, fastest first
+  int64_t left_out() const { return left_out_; }
+  int64_t valid() const { return valid_; }  // that fit
+  // That fit, fastest first. Of twins the first that came: a search goes from the simple to the rest.
+  const std::vector<Ranked>& best() const { return best_; }
   // Of the layouts that fit those than which none is both faster and smaller: smallest first.
   const std::vector<Ranked>& front() const { return front_; }
   const std::optional<Ranked>& smallest() const { return smallest_; }  // of all layouts
@@ -42,6 +47,7 @@ class Ranking : public LayoutSearch::Visitor {
  private:
   void note_cut(const Ranked& ranked, bool fits);
   void note_best(const Ranked& ranked);
+  bool is_twin(const Ranked& ranked);
   void note_front(const Ranked& ranked);
 
   struct OfCut {
@@ -49,10 +55,11 @@ class Ranking : public LayoutSearch::Visitor {
   };
   double capacity_;
   size_t most_;
-  int64_t evaluated_ = 0, valid_ = 0;
+  int64_t evaluated_ = 0, valid_ = 0, left_out_ = 0;
   std::vector<Ranked> best_, front_;
   std::optional<Ranked> smallest_;
   std::map<Cut, OfCut> cuts_;
+  std::pair<const Cut, OfCut>* newest_cut_ = nullptr;
 };
 
 }  // namespace lockstep::plan

@@ -3,130 +3,84 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <set>
 
-#include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/units.hpp"
-#include "plan/search_ranking.hpp"
+#include "plan/search.hpp"
 
 namespace lockstep::plan {
 
 namespace {
 
-constexpr size_t most_shown = 20, most_kept = 50, most_of_front = 12;
+constexpr size_t most_columns = 100;
 
 double bytes_of(const Plan& plan) { return static_cast<double>(plan.memory.fullest().total()); }
 
-std::string percent_of(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-// The full plan of a layout of the search, and how far from it the search was.
-Plan plan_again(const LayoutSearch& search, const Ranked& ranked, double& difference) {
-  Plan plan = plan_of(search.run_of(ranked.layout));
-  difference = std::max({difference, std::abs(ranked.evaluation.seconds / plan.step.seconds - 1),
-                         std::abs(ranked.evaluation.bytes / bytes_of(plan) - 1)});
-  return plan;
-}
-
-std::string does_not_fit(const Plan& plan) {
-  return fmt::format("does not fit: {} of {}", format_bytes(bytes_of(plan)),
-                     format_bytes(static_cast<double>(plan.memory.capacity)));
-}
-
-// What takes most more of the step than in the best layout.
-std::string why_slower(const Plan& plan, const Plan& best) {
-  constexpr std::array<std::string_view, 9> words = {"waiting for data", "computing", "tp waits",
-                                                     "cp waits",         "pp waits",  "dp waits",
-                                                     "bubble",           "optimizer", "barrier"};
-  const auto of = plan.step.split.values(), of_best = best.step.split.values();
-  size_t most = 0;
-  for (size_t i = 1; i < words.size(); ++i) {
-    if (of[i] - of_best[i] > of[most] - of_best[most]) most = i;
+// Lines of at most so many columns, broken at spaces; those after the first begin with `indent` spaces.
+std::string hanging(const std::string& text, size_t indent) {
+  std::string out = text;
+  size_t line = 0;
+  while (out.size() - line > most_columns) {
+    const size_t space = out.rfind(' ', line + most_columns);
+    if (space == std::string::npos || space <= line + indent) break;
+    out.replace(space, 1, "\n" + std::string(indent, ' '));
+    line = space + 1;
   }
-  const double slower = plan.step.seconds / best.step.seconds - 1;
-  if (slower < 0.0005) return "as fast";
-  return fmt::format("{} slower: {} {} against {}", percent_of(slower), words[most], format_seconds(of[most]),
-                     format_seconds(of_best[most]));
-}
-
-std::string why(const Plan& plan, const Plan& best) {
-  return plan.memory.fits() ? why_slower(plan, best) : does_not_fit(plan);
-}
-
-std::string cut_of(const config::RunFile& run) {
-  const config::ParallelConfig& p = run.parallel;
-  return fmt::format("tp {} cp {} pp {} dp {}", p.tp, p.cp, p.pp, p.dp);
-}
-
-// Cuts near the best one, each with the best of everything else.
-std::vector<Neighbour> neighbours_of(const LayoutSearch& search, const Ranking& ranking,
-                                     const config::RunFile& run, const Plan& best, double& difference) {
-  std::vector<Neighbour> out;
-  const Plan own = plan_of(run);
-  out.push_back({fmt::format("the run file's own ({})", cut_of(run)), why(own, best)});
-  const SearchLayout& top = ranking.best().front().layout;
-  const Ranking::Cut cut{top.tp, top.cp, top.pp, top.virtual_stages == 1, top.zero == 3};
-  const auto add = [&](const std::string& what, auto fits_in) {
-    std::optional<Ranked> found;
-    const double capacity = static_cast<double>(best.memory.capacity);
-    const auto better = [&](const Ranked& a, const Ranked& b) {
-      const bool fits = a.evaluation.bytes <= capacity, other = b.evaluation.bytes <= capacity;
-      if (fits != other) return fits;
-      return fits ? a.evaluation.seconds < b.evaluation.seconds : a.evaluation.bytes < b.evaluation.bytes;
-    };
-    for (const bool one_chunk : {false, true}) {
-      for (const bool zero_3 : {false, true}) {
-        Ranking::Cut other = cut;
-        other.one_chunk = one_chunk;
-        other.zero_3 = zero_3;
-        if (!fits_in(other)) continue;
-        const auto ranked = ranking.best_of(other);
-        if (ranked && (!found || better(*ranked, *found))) found = ranked;
-      }
-    }
-    if (!found) return out.push_back({what, "no valid layout has it"});
-    const Plan plan = plan_again(search, *found, difference);
-    out.push_back({fmt::format("{} ({})", what, cut_of(plan.run)), why(plan, best)});
-  };
-  const auto with = [](int64_t Ranking::Cut::*axis, int64_t value) {
-    return [=](Ranking::Cut& c) {
-      c.*axis = value;
-      return true;
-    };
-  };
-  add("tp x 2", with(&Ranking::Cut::tp, 2 * top.tp));
-  if (top.tp > 1) add("tp / 2", with(&Ranking::Cut::tp, top.tp / 2));
-  add("pp x 2", with(&Ranking::Cut::pp, 2 * top.pp));
-  if (top.pp % 2 == 0) add("pp / 2", with(&Ranking::Cut::pp, top.pp / 2));
-  if (top.virtual_stages > 1) add("one chunk a stage", [](Ranking::Cut& c) { return c.one_chunk; });
-  add("FSDP alone", [](Ranking::Cut& c) {
-    c.tp = c.cp = c.pp = 1;
-    return c.zero_3;
-  });
   return out;
 }
+
+std::string percent_of(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string recompute_text(const config::ParallelConfig& p) {
   return p.recompute.empty() ? "none" : fmt::format("{}", fmt::join(p.recompute, "+"));
 }
 
-std::string layouts_table(const std::vector<Plan>& plans, const cost::Style& style) {
+using Cells = std::vector<std::string>;
+
+const Cells layout_columns = {"step", "MFU",  "memory",   "tp",   "cp", "pp",       "dp",
+                              "V",    "seqs", "schedule", "zero", "SP", "recompute"};
+
+Cells layout_cells(const Plan& plan) {
+  const config::ParallelConfig& p = plan.run.parallel;
+  return {format_seconds(plan.step.seconds),
+          cost::percent(plan.step.mfu),
+          format_bytes(bytes_of(plan)),
+          std::to_string(p.tp),
+          std::to_string(p.cp),
+          std::to_string(p.pp),
+          std::to_string(p.dp),
+          std::to_string(p.virtual_stages),
+          std::to_string(p.micro_batch),
+          config::to_string(p.schedule),
+          std::to_string(p.zero),
+          p.tp == 1             ? "-"
+          : p.sequence_parallel ? "yes"
+                                : "no",
+          recompute_text(p)};
+}
+
+bool any_twins(const std::vector<RankedPlan>& best) {
+  return std::any_of(best.begin(), best.end(), [](const auto& one) { return one.twins > 0; });
+}
+
+std::string best_table(const std::vector<RankedPlan>& best, const cost::Style& style) {
+  const bool twins = any_twins(best);
   cost::TextTable table(style);
-  table.header(
-      {"step", "MFU", "memory", "tp", "cp", "pp", "dp", "V", "seqs", "schedule", "zero", "SP", "recompute"});
-  for (const Plan& plan : plans) {
-    const config::ParallelConfig& p = plan.run.parallel;
-    table.row({format_seconds(plan.step.seconds), cost::percent(plan.step.mfu), format_bytes(bytes_of(plan)),
-               std::to_string(p.tp), std::to_string(p.cp), std::to_string(p.pp), std::to_string(p.dp),
-               std::to_string(p.virtual_stages), std::to_string(p.micro_batch), config::to_string(p.schedule),
-               std::to_string(p.zero),
-               p.tp == 1             ? "-"
-               : p.sequence_parallel ? "yes"
-                                     : "no",
-               recompute_text(p)});
+  Cells header = layout_columns;
+  if (twins) header.push_back("twins");
+  table.header(header);
+  for (const RankedPlan& one : best) {
+    Cells row = layout_cells(one.plan);
+    if (twins) row.push_back(one.twins > 0 ? std::to_string(one.twins) : "-");
+    table.row(row);
   }
+  return table.text();
+}
+
+std::string front_table(const std::vector<Plan>& plans, const cost::Style& style) {
+  cost::TextTable table(style);
+  table.header(layout_columns);
+  for (const Plan& plan : plans) table.row(layout_cells(plan));
   return table.text();
 }
 
@@ -154,7 +108,6 @@ std::string settings_text(const config::RunFile& run) {
   std::string again;
   for (const std::string& op : p.recompute) again += fmt::format("{}\"{}\"", again.empty() ? "" : ",", op);
   set("recompute", fmt::format("'[{}]'", again));
-  constexpr size_t most_columns = 100;
   std::string out;
   size_t column = most_columns;
   for (const std::string& setting : settings) {
@@ -166,9 +119,25 @@ std::string settings_text(const config::RunFile& run) {
   return out + "\n";
 }
 
+std::string held_text(const std::vector<std::string>& held) {
+  std::string out = "Held, for --set gives them:";
+  for (size_t i = 0; i < held.size(); ++i) out += fmt::format("{} {}", i == 0 ? "" : ",", held[i]);
+  return hanging(out + ".", 2) + "\n";
+}
+
+std::string neighbours_text(const std::vector<Neighbour>& neighbours) {
+  size_t width = 0;
+  for (const Neighbour& n : neighbours) width = std::max(width, n.what.size());
+  std::string out;
+  for (const Neighbour& n : neighbours) {
+    out += hanging(fmt::format("  {:<{}}  {}", n.what, width, n.why), width + 4) + "\n";
+  }
+  return out;
+}
+
 Json layout_entry(const Plan& plan) {
   Json json = plan_json(plan);
-  json.erase("memory_curve");  // `plan` of the layout alone has it
+  json.erase("memory_curve");  // taken out; `plan` of the layout alone has it
   const config::ParallelConfig& p = plan.run.parallel;
   json["layout"]["sequence_parallel"] = p.sequence_parallel && p.tp > 1;
   json["layout"]["first_stage_less_layers"] = p.first_stage_less_layers;
@@ -178,47 +147,13 @@ Json layout_entry(const Plan& plan) {
 
 }  // namespace
 
-SearchResult search_layouts(const config::RunFile& run) {
-  const auto start = std::chrono::steady_clock::now();
-  LayoutSearch search(run, {run.train.global_batch});
-  Ranking ranking(run.cluster.memory_bytes, most_kept);
-  search.run_over(run.parallel.world_size(), ranking);
-  SearchResult result;
-  result.run = run;
-  result.evaluated = ranking.evaluated();
-  result.valid = ranking.valid();
-  result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (ranking.evaluated() == 0) {
-    throw RunError(fmt::format(
-        "no layout of {} GPUs is valid: train.global_batch = {} must be a multiple of some dp x micro_batch",
-        run.parallel.world_size(), run.train.global_batch));
-  }
-  if (ranking.best().empty()) {
-    const Plan smallest = plan_of(search.run_of(ranking.smallest()->layout));
-    throw RunError(fmt::format("none of {} layouts fits; the smallest ({}) {}; give it more cluster.gpus",
-                               format_thousands(result.evaluated), cut_of(smallest.run),
-                               does_not_fit(smallest)));
-  }
-  for (const Ranked& ranked : ranking.best()) {
-    if (result.best.size() == most_shown) break;
-    result.best.push_back(plan_again(search, ranked, result.difference));
-  }
-  std::stable_sort(result.best.begin(), result.best.end(),
-                   [](const Plan& a, const Plan& b) { return a.step.seconds < b.step.seconds; });
-  const std::vector<Ranked>& front = ranking.front();
-  const size_t shown = std::min(front.size(), most_of_front);
-  for (size_t i = 0; i < shown; ++i) {  // evenly, both ends among them
-    const size_t at = shown == 1 ? 0 : i * (front.size() - 1) / (shown - 1);
-    result.front.push_back(plan_again(search, front[at], result.difference));
-  }
-  result.neighbours = neighbours_of(search, ranking, run, result.best.front(), result.difference);
-  return result;
-}
-
 Json search_json(const SearchResult& result) {
   Json json;
   json["layouts"] = Json::array();
-  for (const Plan& plan : result.best) json["layouts"].push_back(layout_entry(plan));
+  for (const RankedPlan& one : result.best) {
+    json["layouts"].push_back(layout_entry(one.plan));
+    json["layouts"].back()["twins"] = one.twins;
+  }
   json["pareto"] = Json::array();
   for (const Plan& plan : result.front) json["pareto"].push_back(layout_entry(plan));
   json["neighbours"] = Json::array();
@@ -228,7 +163,13 @@ Json search_json(const SearchResult& result) {
     entry["why"] = n.why;
     json["neighbours"].push_back(entry);
   }
+  if (result.closest) {
+    json["reason"] = nothing_fits(result);
+    json["closest"] = layout_entry(*result.closest);
+  }
+  json["held"] = result.held;
   json["evaluated"] = result.evaluated;
+  json["left_out"] = result.left_out;
   json["valid"] = result.valid;
   json["wall_seconds"] = result.wall_seconds;
   json["largest_difference"] = result.difference;
@@ -237,28 +178,29 @@ Json search_json(const SearchResult& result) {
 
 std::string search_text(const SearchResult& result, const cost::Style& style) {
   const config::RunFile& run = result.run;
-  const Plan& best = result.best.front();
+  const Plan& best = result.best.front().plan;
   std::string out = fmt::format(
-      "{} on {} {} GPUs, batch {} x {} tokens.\n{} layouts evaluated in memory and time in {}; {} fit.\n",
-      run.name, format_thousands(run.parallel.world_size()), run.cluster.gpu,
-      format_thousands(run.train.global_batch), format_thousands(run.train.sequence),
-      format_thousands(result.evaluated), format_seconds(result.wall_seconds),
-      format_thousands(result.valid));
+      "{} on {} {} GPUs, batch {} x {} tokens.\n{} layouts evaluated in memory and time, the ones below "
+      "planned "
+      "in full, in {}; {} fit.\n",
+      run.name, format_thousands(run.cluster.gpus), run.cluster.gpu, format_thousands(run.train.global_batch),
+      format_thousands(run.train.sequence), format_thousands(result.evaluated),
+      format_seconds(result.wall_seconds), format_thousands(result.valid));
+  if (result.left_out > 0) {
+    out += fmt::format("{} more have over {} passes a step and were left out.\n",
+                       format_thousands(result.left_out), format_thousands(most_searched_passes));
+  }
+  if (!result.held.empty()) out += held_text(result.held);
   out += fmt::format("\nThe best: {}, {} of each GPU's {}.\n", format_seconds(best.step.seconds),
                      format_bytes(bytes_of(best)), format_bytes(static_cast<double>(best.memory.capacity)));
-  out += fmt::format("\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch).\n",
-                     result.best.size());
-  out += layouts_table(result.best, style);
+  out += fmt::format("\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch{}).\n",
+                     result.best.size(), any_twins(result.best) ? "; twins: others alike" : "");
+  out += best_table(result.best, style);
   out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
-  out += layouts_table(result.front, style);
+  out += front_table(result.front, style);
   out += "\nWhy others lost, each with the best choice of all else (FSDP: zero 3 without tp, cp and pp).\n";
-  cost::TextTable table(style);
-  size_t width = 0;
-  for (const Neighbour& n : result.neighbours) width = std::max(width, n.what.size());
-  for (const Neighbour& n : result.neighbours) {
-    out += fmt::format("  {:<{}}  {}\n", n.what, width, n.why);
-  }
+  out += neighbours_text(result.neighbours);
   if (result.difference > 0.01) {
     out +=
         fmt::format("\nSearch and plan differ by up to {} on a layout above; the figures are the plan's.\n",

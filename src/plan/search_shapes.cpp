@@ -142,27 +142,6 @@ void add_stage(StageMoments& to, const StageMoments& more) {
   for (size_t p = 0; p < chunk_places; ++p) to.unshards[p] = std::max(to.unshards[p], more.unshards[p]);
 }
 
-// A model of one layer a chunk in this pipeline.
-config::RunFile run_of(const PipelineShapes::Key& key) {
-  config::RunFile run;
-  config::ModelConfig& m = run.model;
-  m.layers = int64_t{key.stages} * key.chunks;
-  m.hidden = 2;
-  m.heads = m.kv_heads = 1;
-  m.ffn = 1;
-  m.vocab = 256;
-  config::ParallelConfig& p = run.parallel;
-  p.pp = key.stages;
-  p.virtual_stages = key.chunks;
-  p.dp = 2;
-  p.schedule = key.schedule;
-  p.zero = 3;
-  p.reshard_after_forward = key.reshards;
-  run.train.global_batch = p.dp * key.micro_batches;
-  run.train.sequence = 1;
-  return run;
-}
-
 PipelineMoments moments_of(const parallel::Layout& layout, const std::vector<parallel::Program>& programs,
                            int zero) {
   const auto of = [&](int stage) {
@@ -182,6 +161,22 @@ PipelineMoments moments_of(const parallel::Layout& layout, const std::vector<par
   return out;
 }
 
+// Chunks' activations of micro-batches, at most.
+double most_live(const StageMoments& stage) {
+  double most = 0;
+  for (const Moment& m : stage.moments) {
+    double live = 0;
+    for (size_t p = 0; p < chunk_places; ++p) live += m.held[held_at(Held::live, static_cast<ChunkPlace>(p))];
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+bool hold_alike(const PipelineMoments& a, const PipelineMoments& b) {
+  return a.first.moments == b.first.moments && a.middle.moments == b.middle.moments &&
+         a.last.moments == b.last.moments;
+}
+
 void add_unshards(StageMoments& to, const StageMoments& longer, const StageMoments& shorter, double times) {
   for (size_t p = 0; p < chunk_places; ++p) {
     to.unshards[p] += times * (longer.unshards[p] - shorter.unshards[p]);
@@ -194,34 +189,92 @@ int enough(const PipelineShapes::Key& key) {
   if (key.schedule == config::ScheduleKind::gpipe) return std::min(m, 2);
   if (key.schedule == config::ScheduleKind::zero_bubble_h1) return std::min(m, 2 * p + 2);
   if (key.chunks == 1) return std::min(m, p + 2);
-  return m <= 3 * p ? m : 2 * p + m % p;
+  return m <= 4 * p ? m : 3 * p + m % p;
 }
 
 }  // namespace
+
+void StageMoments::pack() {
+  columns.clear();
+  counts.clear();
+  for (size_t i = 0; i < held_counts; ++i) {
+    const bool any =
+        std::any_of(moments.begin(), moments.end(), [i](const Moment& m) { return m.held[i] != 0; });
+    if (any) columns.push_back(static_cast<uint8_t>(i));
+  }
+  const size_t used = columns.size();
+  while (columns.size() % wide != 0) columns.push_back(0);
+  for (const Moment& m : moments) {
+    for (size_t c = 0; c < columns.size(); ++c) counts.push_back(c < used ? m.held[columns[c]] : 0);
+  }
+}
+
+void PipelineMoments::pack() {
+  for (StageMoments* stage : {&first, &middle, &last}) stage->pack();
+}
+
+// A model of one layer a chunk in this pipeline.
+config::RunFile PipelineShapes::run_of(const Key& key) const {
+  config::RunFile run;
+  config::ModelConfig& m = run.model;
+  m.layers = int64_t{key.stages} * key.chunks;
+  m.hidden = 2;
+  m.heads = m.kv_heads = 1;
+  m.ffn = 1;
+  m.vocab = 256;
+  config::ParallelConfig& p = run.parallel;
+  p.pp = key.stages;
+  p.virtual_stages = key.chunks;
+  p.dp = 2;
+  p.schedule = key.schedule;
+  p.zero = 3;
+  p.reshard_after_forward = key.reshards;
+  run.software.overlap_gradients = overlaps_gradients_;
+  run.train.global_batch = p.dp * key.micro_batches;
+  run.train.sequence = 1;
+  return run;
+}
 
 const PipelineShapes::ByZero& PipelineShapes::walked(const Key& key) {
   const auto [known, is_new] = walked_.try_emplace(key);
   ByZero& out = known->second;
   if (!is_new) return out;
-  const parallel::Layout layout(run_of(key));
-  const std::vector<parallel::Program> programs = parallel::build_step_programs(layout);
-  out[0] = out[1] = moments_of(layout, programs, 1);
-  out[2] = moments_of(layout, programs, 2);
-  out[3] = moments_of(layout, programs, 3);
+  config::RunFile run = run_of(key);
+  {
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    out.of[0] = out.of[1] = moments_of(layout, programs, 1);
+    if (scatter_ == config::GradientScatter::chunk) {
+      out.of[2] = moments_of(layout, programs, 2);
+      out.of[3] = moments_of(layout, programs, 3);
+      out.two_holds_as_one = hold_alike(out.of[1], out.of[2]);
+      return out;
+    }
+  }
+  run.parallel.gradient_scatter = scatter_;
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  out.of[2] = moments_of(layout, programs, 2);
+  out.of[3] = moments_of(layout, programs, 3);
   return out;
 }
 
 const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
   const auto [known, is_new] = known_.try_emplace(key);
-  ByZero& out = known->second;
-  if (!is_new) return out;
+  if (!is_new) return known->second;
+  known->second = of_all_micro_batches(key);
+  for (PipelineMoments& moments : known->second.of) moments.pack();
+  return known->second;
+}
+
+PipelineShapes::ByZero PipelineShapes::of_all_micro_batches(const Key& key) {
   Key shorter = key;
   shorter.micro_batches = enough(key);
   const int rest = key.micro_batches - shorter.micro_batches;
-  out = walked(shorter);
+  ByZero out = walked(shorter);
   if (rest == 0) return out;
   if (key.schedule == config::ScheduleKind::gpipe && key.stages > 1) {
-    for (PipelineMoments& moments : out) {
+    for (PipelineMoments& moments : out.of) {
       for (StageMoments* stage : {&moments.first, &moments.middle, &moments.last}) {
         for (Moment& m : stage->moments) {
           for (size_t p = 0; p < chunk_places; ++p) m.held[p] += m.held[p] > 0 ? rest : 0;  // live
@@ -229,17 +282,33 @@ const PipelineShapes::ByZero& PipelineShapes::of(const Key& key) {
       }
     }
   }
-  if (key.chunks > 1) {  // each further group gathers as often as the third one does
-    Key two = key, one = key;
-    one.micro_batches = 2 * key.stages;
-    two.micro_batches = 3 * key.stages;
-    const PipelineMoments &longer = walked(two)[3], &base = walked(one)[3];
-    const double groups = static_cast<double>(rest) / key.stages;
-    add_unshards(out[3].first, longer.first, base.first, groups);
-    add_unshards(out[3].middle, longer.middle, base.middle, groups);
-    add_unshards(out[3].last, longer.last, base.last, groups);
-  }
+  if (key.chunks > 1) add_groups(out, key, shorter, static_cast<double>(rest) / key.stages);
   return out;
+}
+
+// Each further group gathers as often as the third one does. A smaller last group can need more forwards
+// ahead than a pipeline has (parallel::build_schedule): as many more with each group, all of whose
+// activations wait.
+void PipelineShapes::add_groups(ByZero& out, const Key& key, const Key& shorter, double groups) {
+  Key longer = shorter, two = key, three = key;
+  longer.micro_batches += key.stages;
+  two.micro_batches = 2 * key.stages;
+  three.micro_batches = 3 * key.stages;
+  const ByZero& more = walked(longer);
+  const bool grows = most_live(more.of[0].first) > most_live(walked(shorter).of[0].first);
+  const PipelineMoments& with = grows ? more.of[3] : walked(three).of[3];
+  const PipelineMoments& base = grows ? walked(shorter).of[3] : walked(two).of[3];
+  add_unshards(out.of[3].first, with.first, base.first, groups);
+  add_unshards(out.of[3].middle, with.middle, base.middle, groups);
+  add_unshards(out.of[3].last, with.last, base.last, groups);
+  if (!grows) return;
+  out.two_holds_as_one = out.two_holds_as_one && more.two_holds_as_one;
+  for (size_t zero = 0; zero < out.of.size(); ++zero) {
+    auto with_group = std::make_shared<PipelineMoments>(more.of[zero]);
+    with_group->pack();
+    out.of[zero].with_group = std::move(with_group);
+    out.of[zero].groups = groups;
+  }
 }
 
 }  // namespace lockstep::plan

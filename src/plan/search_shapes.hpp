@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "parallel/program.hpp"
@@ -36,20 +37,36 @@ struct Moment {
   Running running = Running::forward;
   ChunkPlace of = ChunkPlace::middle;
   HeldCounts held{};
+  bool operator==(const Moment&) const = default;
 };
 
 struct StageMoments {
   std::vector<Moment> moments;  // none holds less of everything than another in which the same runs
   ByPlace unshards{};           // a step, mean of the chunks at the place; of several stages the most
+  // The moments without what none of them holds, for quick sums: which of the held there are, filled up to a
+  // multiple of `wide` by ones that count 0; and as many counts for each moment.
+  static constexpr size_t wide = 4;
+  std::vector<uint8_t> columns;
+  std::vector<double> counts;
+  void pack();
 };
 
 struct PipelineMoments {
   StageMoments first, middle, last;  // middle: what any stage between holds; where there are such
+  // Where each group of micro-batches adds to what is held: the same with one group more, and how many groups
+  // there are beyond these. Null: none does.
+  std::shared_ptr<const PipelineMoments> with_group;
+  double groups = 0;
+  void pack();
 };
 
 // Not for use by several threads at once.
 class PipelineShapes {
  public:
+  // `overlaps_gradients`: software.overlap_gradients. `scatter`: of zero 2 and 3.
+  PipelineShapes(bool overlaps_gradients, config::GradientScatter scatter)
+      : overlaps_gradients_(overlaps_gradients), scatter_(scatter) {}
+
   struct Key {
     config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
     int stages = 1, chunks = 1, micro_batches = 1;
@@ -57,12 +74,20 @@ class PipelineShapes {
     auto operator<=>(const Key&) const = default;
   };
   // By zero, state sharded over more than one rank where zero is not 0. Valid as long as this.
-  using ByZero = std::array<PipelineMoments, 4>;
+  struct ByZero {
+    std::array<PipelineMoments, 4> of;
+    bool two_holds_as_one = false;  // with zero = 2 as much is held as with 1
+  };
   const ByZero& of(const Key& key);
 
  private:
   const ByZero& walked(const Key& key);
+  ByZero of_all_micro_batches(const Key& key);
+  void add_groups(ByZero& out, const Key& key, const Key& shorter, double groups);
+  config::RunFile run_of(const Key& key) const;
 
+  bool overlaps_gradients_;
+  config::GradientScatter scatter_;
   std::map<Key, ByZero> known_, walked_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "cost/op_prices.hpp"
@@ -31,11 +33,16 @@ struct ChunkContents {
 // Passes of one micro-batch, whatever the mesh beyond tp and cp.
 class PassTable {
  public:
-  // `run`: with the tp, cp, micro-batch, sequence parallel and recompute in question.
+  // `run`: with the tp, cp, micro-batch, sequence parallel and recompute in question. `prices`: without a
+  // host's time of a micro-batch (StateTable has a chunk's share of it).
   PassTable(const config::RunFile& run, const cost::OpPrices& prices);
 
+  struct Pass {
+    OpSums ops;
+    double host = 0;  // seconds that the host needs to queue them
+  };
   struct Passes {
-    OpSums forward, backward_input, backward_weight;
+    Pass forward, backward_input, backward_weight;
   };
   const Passes& passes(Piece piece) const { return passes_[static_cast<size_t>(piece)]; }
   const model::ShardShape& shape() const { return shape_; }
@@ -45,14 +52,17 @@ class PassTable {
   double peak(const ChunkContents::Content& content, Running running) const;
 
  private:
-  // Bytes with no layer, with one, and of each further one.
+  // Bytes with no layer, with one, and of each further one; with many layers, if that is more, those on the
+  // way to none and of each.
   struct Line {
     double none = 0, one = 0, further = 0;
+    double many = 0, each_of_many = 0;
   };
   static double sum(const ByPiece<double>& pieces, const ChunkContents::Content& content) {
     return content.layers * pieces[0] + (content.embedding ? pieces[1] : 0) + (content.head ? pieces[2] : 0);
   }
-  void find_peaks(config::RunFile run);
+  void find_peaks(const config::RunFile& run);
+  void find_peaks_of_many(const config::RunFile& run);
 
   model::ShardShape shape_;
   ByPiece<Passes> passes_;
@@ -60,19 +70,38 @@ class PassTable {
   std::array<std::array<Line, running_kinds>, 4> peaks_{};  // by embedding + 2 head
 };
 
-// Prices of transfers, of the slowest group or rank.
+// Prices of transfers. Stages of one kind have the same: their groups lie alike on nodes. Where tp x cp and
+// nodes divide each other there is one kind.
 class MeshPrices {
  public:
   explicit MeshPrices(config::RunFile run);  // `run`: with the mesh in question
 
-  double seconds(const cost::Transfer& transfer);
-  BlockingCost blocking(const OpSums& ops);  // over tp and cp
+  // Neighbouring stages that are alike, in order; the first stage and the last are by themselves.
+  struct Run {
+    int stage = 0, count = 1;
+    ChunkPlace place = ChunkPlace::first;
+    size_t kind = 0;
+  };
+  const std::vector<Run>& runs() const { return runs_; }
+  size_t kinds() const { return stage_of_kind_.size(); }
+
+  double seconds(const cost::Transfer& transfer);                          // of the slowest group or rank
+  double seconds(const cost::Transfer& transfer, size_t kind);             // of a stage of that kind
+  BlockingCost blocking(const OpSums& ops, size_t kind, double host = 0);  // over tp and cp
   cost::TransferPrices& prices() { return prices_; }
   const parallel::Mesh& mesh() const { return mesh_; }
 
  private:
+  // Which of a transfer's prices the stages have.
+  using KindsOfStages = std::vector<std::vector<int>>;
+  const KindsOfStages& kinds_of_stages(const cost::RankSeconds& seconds);
+  void find_kinds();
+
   parallel::Mesh mesh_;
   cost::TransferPrices prices_;
+  std::map<std::shared_ptr<const std::vector<int>>, KindsOfStages> by_kind_of_;
+  std::vector<int> stage_of_kind_;  // one of them
+  std::vector<Run> runs_;
 };
 
 // State of the chunks of one cut on one mesh: bytes, and what the step's end costs.
@@ -81,12 +110,21 @@ struct StateTable {
   StateTable(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh);
 
   ChunkContents contents;
-  std::array<ChunkCost, chunk_places> chunks;  // what is no pass
-  ByPlace weights{}, gradients{};              // bytes of whole chunks
-  ByPlace shards{}, own{};    // of this rank's weights; of master weights, moments and reduced gradients
-  ByPlace packed{}, norms{};  // bytes of key and value gradients in one message; of norms' that wait
-  std::array<double, chunk_places> norm{};  // seconds of the first, a middle and the last stage
+  // By kind of stage and place: what is no pass; of passes the host's time a micro-batch.
+  std::vector<std::array<ChunkCost, chunk_places>> chunks;
+  ByPlace weights{}, gradients{};  // bytes of whole chunks
+  ByPlace shards{}, own{};         // of this rank's weights; of master weights and moments
+  ByPlace reduced{};               // of reduced gradients that do not lie where backwards add to
+  ByPlace packed{}, norms{};       // bytes of key and value gradients in one message; of norms' that wait
+  std::vector<double> norm;        // seconds, by run of stages
   double norm_pp = 0;
+
+ private:
+  struct Sample;  // a chunk at a place
+  void add_costs(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh,
+                 const Sample& sample);
+  void add_bytes(const parallel::Layout& layout, const Sample& sample);
+  void add_norms(const parallel::Layout& layout, const cost::OpPrices& prices, MeshPrices& mesh);
 };
 
 }  // namespace lockstep::plan

@@ -132,19 +132,6 @@ StageCost stage_cost(const parallel::Layout& layout, const parallel::Program& pr
 
 }  // namespace
 
-BlockingCost& BlockingCost::operator+=(const BlockingCost& other) {
-  kernels += other.kernels;
-  tp += other.tp;
-  cp += other.cp;
-  tp_hidden += other.tp_hidden;
-  host += other.host;
-  return *this;
-}
-BlockingCost operator+(BlockingCost a, const BlockingCost& b) { return a += b; }
-BlockingCost operator*(double times, const BlockingCost& cost) {
-  return {times * cost.kernels, times * cost.tp, times * cost.cp, times * cost.tp_hidden, times * cost.host};
-}
-
 BlockingCost StageCost::passes() const {
   BlockingCost sum;
   for (const ChunkCost& chunk : chunks) {

@@ -25,10 +25,19 @@ struct BlockingCost {
   double seconds() const { return std::max(device(), host); }
   // With what the device waits for its host among the kernels.
   BlockingCost waited() const { return {host > device() ? host - tp - cp : kernels, tp, cp, tp_hidden, 0}; }
-  BlockingCost& operator+=(const BlockingCost& other);
+  BlockingCost& operator+=(const BlockingCost& other) {
+    kernels += other.kernels;
+    tp += other.tp;
+    cp += other.cp;
+    tp_hidden += other.tp_hidden;
+    host += other.host;
+    return *this;
+  }
 };
-BlockingCost operator+(BlockingCost a, const BlockingCost& b);
-BlockingCost operator*(double times, const BlockingCost& cost);
+inline BlockingCost operator+(BlockingCost a, const BlockingCost& b) { return a += b; }
+inline BlockingCost operator*(double times, const BlockingCost& cost) {
+  return {times * cost.kernels, times * cost.tp, times * cost.cp, times * cost.tp_hidden, times * cost.host};
+}
 
 struct ChunkCost {
   BlockingCost forward, backward_input, backward_weight;  // one micro-batch's passes

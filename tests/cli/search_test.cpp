@@ -1,6 +1,7 @@
 // plan --search and bench search, as a person runs them.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <sstream>
 
 #include "base/json.hpp"
@@ -13,6 +14,7 @@ const std::string source = LOCKSTEP_SOURCE_DIR;
 
 Outcome lockstep(const std::vector<std::string>& arguments) { return Program(arguments, source).wait(); }
 
+// The run file's own layout is of 16,384 GPUs and 126 layers.
 const std::vector<std::string> search_of_a_small_cluster = {
     "plan",
     "configs/llama3-405b-16k.toml",
@@ -22,23 +24,18 @@ const std::vector<std::string> search_of_a_small_cluster = {
     "--set",
     "cluster.gpus=64",
     "--set",
-    "parallel.dp=8",
-    "--set",
-    "parallel.pp=1",
-    "--set",
-    "parallel.virtual_stages=1",
-    "--set",
-    "parallel.first_stage_less_layers=0",
-    "--set",
-    "parallel.last_stage_less_layers=0",
-    "--set",
     "train.global_batch=64",
 };
 
-TEST(PlanSearch, JsonHasTheNamesOfTheInterface) {
+Outcome small_search(const std::vector<std::string>& settings, bool json = false) {
   std::vector<std::string> arguments = search_of_a_small_cluster;
-  arguments.push_back("--json");
-  const Outcome outcome = lockstep(arguments);
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  if (json) arguments.push_back("--json");
+  return lockstep(arguments);
+}
+
+TEST(PlanSearch, JsonHasTheNamesOfTheInterface) {
+  const Outcome outcome = small_search({}, true);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json json = Json::parse(outcome.out);
   EXPECT_LE(json["valid"].get<int64_t>(), json["evaluated"].get<int64_t>());
@@ -87,25 +84,66 @@ TEST(PlanSearch, TheBestCanBePlannedAlone) {
 }
 
 TEST(PlanSearch, NothingFitsIsAFailureThatSaysWhy) {
-  std::vector<std::string> arguments = search_of_a_small_cluster;
-  arguments.insert(arguments.end(), {"--set", "cluster.memory_bytes=1e8"});
-  const Outcome outcome = lockstep(arguments);
+  const Outcome outcome = small_search({"cluster.memory_bytes=1e8"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("fits"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.out.empty());
+}
+
+TEST(PlanSearch, NothingFitsIsADocumentToo) {
+  const Outcome outcome = small_search({"cluster.memory_bytes=1e8"}, true);
+  EXPECT_EQ(outcome.code, 1);
+  const Json json = Json::parse(outcome.out);
+  EXPECT_TRUE(json["layouts"].empty());
+  EXPECT_EQ(json["valid"], 0);
+  EXPECT_NE(json["reason"].get<std::string>().find("fits"), std::string::npos);
+  EXPECT_FALSE(json["closest"]["memory"]["fits"].get<bool>());
+  // No layout of any search of this run takes less, so it is what fits first.
+  const double least = json["closest"]["memory"]["total_bytes"].get<double>();
+  EXPECT_EQ(small_search({"cluster.memory_bytes=" + std::to_string(0.99 * least)}).code, 1);
+  EXPECT_EQ(small_search({"cluster.memory_bytes=" + std::to_string(1.01 * least)}).code, 0);
 }
 
 // What the search has no tables for is not dropped without a word.
 TEST(PlanSearch, WhatItCannotCountIsRefused) {
-  for (const char* setting :
-       {"software.overlap_gradients=false", "software.host_seconds_per_launch=1e-5",
-        "software.preset=megatron-2021", "parallel.recompute_every=2", "parallel.layer_split=cost"}) {
-    std::vector<std::string> arguments = search_of_a_small_cluster;
-    arguments.insert(arguments.end(), {"--set", setting});
-    const Outcome outcome = lockstep(arguments);
+  for (const char* setting : {"parallel.recompute_every=2", "parallel.layer_split=cost"}) {
+    const Outcome outcome = small_search({"parallel.recompute=full", setting});
     EXPECT_EQ(outcome.code, 2) << setting;
-    EXPECT_NE(outcome.err.find("plan --search does not count it yet"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("plan --search does not count"), std::string::npos) << outcome.err;
     EXPECT_TRUE(outcome.out.empty());
   }
+}
+
+TEST(PlanSearch, KeepsToWhatFlagsGiveAndSaysSo) {
+  const Outcome text = small_search({"parallel.tp=2", "parallel.schedule=gpipe"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("parallel.tp = 2, parallel.schedule = \"gpipe\""), std::string::npos) << text.out;
+  const Json json = Json::parse(small_search({"parallel.tp=2", "parallel.schedule=gpipe"}, true).out);
+  ASSERT_FALSE(json["layouts"].empty());
+  for (const Json& one : json["layouts"]) {
+    EXPECT_EQ(one["layout"]["tp"], 2);
+    EXPECT_EQ(one["layout"]["schedule"], "gpipe");
+  }
+}
+
+TEST(PlanSearch, HelpFitsATerminal) {
+  const Outcome outcome = lockstep({"plan", "--search", "--help"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("--search"), std::string::npos);
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+// Standard error is no terminal here.
+TEST(PlanSearch, ShowsNoProgressInAFile) { EXPECT_EQ(small_search({}).err, ""); }
+
+TEST(PlanSearch, SaysWhyAShardedModelAloneIsNotValid) {
+  const Outcome outcome = small_search({"train.global_batch=32"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const size_t line = outcome.out.find("FSDP alone ");
+  ASSERT_NE(line, std::string::npos);
+  const std::string flat = std::regex_replace(outcome.out.substr(line), std::regex("\\s+"), " ");
+  EXPECT_TRUE(flat.starts_with("FSDP alone train.global_batch: must be a multiple of parallel.dp")) << flat;
 }
 
 // A loaded machine makes it slower: the rate that it claims is held against the time that passes outside.
