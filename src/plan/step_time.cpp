@@ -13,8 +13,9 @@ namespace {
 // A layout's costs as the closed form takes them: what is alike together.
 class Shape {
  public:
-  Shape(const parallel::Layout& layout, const StepCosts& costs)
-      : overlap_(overlap_of(layout, costs.contention, 0)) {
+  // Without `beside`: as if collectives beside the passes, gathers and scatters, held nothing up.
+  Shape(const parallel::Layout& layout, const StepCosts& costs, bool beside = true)
+      : overlap_(overlap_of(layout, costs.contention, 0)), beside_(beside) {
     for (const StageCost& stage : costs.stages) overlap_.message = std::max(overlap_.message, stage.message);
     chunks_.reserve(costs.stages.size());  // stages refer to them
     for (const StageCost& stage : costs.stages) add(stage);
@@ -33,7 +34,6 @@ class Shape {
   Shape& operator=(const Shape&) = delete;
 
   const StepShape& shape() const { return shape_; }
-  const Overlap& overlap() const { return overlap_; }
 
  private:
   void add(const StageCost& stage) {
@@ -41,6 +41,12 @@ class Shape {
     bool first = true;
     for (const ChunkCost& cost : stage.chunks) {
       ChunkTimes times = chunk_times(overlap_, cost, first);
+      if (!beside_) {
+        const HeldUp held = held_up(overlap_, cost, first);
+        times.forward_held -= held.forward;
+        times.backward_held -= held.backward;
+        times.gathers = times.scatters = 0;
+      }
       first = false;
       if (!chunks.empty()) times.count = chunks.back().count;
       if (!chunks.empty() && times == chunks.back()) {
@@ -63,6 +69,7 @@ class Shape {
   }
 
   Overlap overlap_;
+  bool beside_;
   std::vector<std::vector<ChunkTimes>> chunks_;
   std::vector<StageTimes> stages_;
   StepShape shape_;
@@ -70,19 +77,6 @@ class Shape {
 
 // Sums of many times: what differs by less does not differ.
 constexpr double rounding = 1e-12;
-
-// First forward to last backward, and how much of it is messages.
-struct Window {
-  double seconds = 0;
-  double messages = 0;
-};
-
-Window window_of(const StepShape& shape) {
-  StepShape no_messages = shape;
-  no_messages.message = 0;
-  const double seconds = pipeline_seconds(shape);
-  return {seconds, seconds - pipeline_seconds(no_messages)};
-}
 
 // Seconds of each chunk, by the model's chunks, as the schedule takes them.
 template <class Seconds>
@@ -94,37 +88,46 @@ std::vector<double> by_model_chunk(const std::vector<StageCost>& stages, Seconds
   return out;
 }
 
-// Idle share of the pipeline phase by the schedule alone, mean over stages: the schedule itself with the
-// kernels' times and free communication, as the simulator has it.
-double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
-  const auto kernels_of = [](const BlockingCost& pass) { return std::max(pass.kernels, pass.host); };
-  const auto forward = [&](const ChunkCost& c) { return kernels_of(c.forward); };
+// The pipeline phase by the schedule alone, messages free: a walk through it with `seconds` of each pass.
+struct Phase {
+  double window = 0;
+  double idle = 0;  // seconds, mean over stages
+
+  double idle_share() const { return window > 0 && idle > rounding * window ? idle / window : 0; }
+};
+
+template <class Seconds>
+Phase phase_of(const parallel::Layout& layout, const std::vector<StageCost>& stages, Seconds seconds) {
+  const auto forward = [&](const ChunkCost& c) { return seconds(c.forward); };
   // A backward in one stands for its first half.
   const auto first_half = [&](const ChunkCost& c) {
-    return kernels_of(c.halves ? c.backward_input : c.backward());
+    return seconds(c.halves ? c.backward_input : c.backward());
   };
-  const auto second_half = [&](const ChunkCost& c) { return c.halves ? kernels_of(c.backward_weight) : 0; };
-  double kernels = 0;
-  for (const StageCost& stage : stages) {
-    double of_stage = 0;
-    for (const ChunkCost& c : stage.chunks) of_stage += forward(c) + (first_half(c) + second_half(c));
-    kernels += layout.micro_batches() * of_stage;
-  }
-  const double window = parallel::pipeline_window(
+  const auto second_half = [&](const ChunkCost& c) { return c.halves ? seconds(c.backward_weight) : 0; };
+  Phase phase;
+  phase.window = parallel::pipeline_window(
       layout.schedule(), {by_model_chunk(stages, forward), by_model_chunk(stages, first_half),
                           by_model_chunk(stages, second_half)});
-  const double idle = 1 - kernels / (layout.stages() * window);
-  return idle > rounding ? idle : 0;
+  for (const StageCost& stage : stages) {
+    double busy = 0;
+    for (const ChunkCost& c : stage.chunks) busy += forward(c) + (first_half(c) + second_half(c));
+    phase.idle += std::max(0.0, phase.window - layout.micro_batches() * busy) / layout.stages();
+  }
+  return phase;
 }
 
-// Means over stages; bubble is what is left, imbalance of the stages included. What is slower beside
-// collectives over dp_cp counts as theirs.
-cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
-                         const Overlap& overlap, double seconds, const Window& window, const StepEnds& ends) {
-  const double m = layout.micro_batches();
-  const double p = layout.stages();
+// Idle share of the pipeline phase with the kernels' times alone.
+double bubble_fraction(const parallel::Layout& layout, const std::vector<StageCost>& stages) {
+  const auto kernels = [](const BlockingCost& pass) { return std::max(pass.kernels, pass.host); };
+  return phase_of(layout, stages, kernels).idle_share();
+}
+
+// What the stages do, means over them; no waiting but for the ends of the step.
+cost::StepSplit work_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
+                        const StepEnds& ends) {
+  const double m = layout.micro_batches(), p = layout.stages();
   cost::StepSplit split;
-  double last_reduce = 0, update = 0, norm_dp = 0, held = 0;
+  double last_reduce = 0, update = 0;
   for (const StageCost& stage : stages) {
     BlockingCost blocking = m * stage.passes();
     for (const ChunkCost& chunk : stage.chunks) {
@@ -137,23 +140,31 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
     split.tp += (blocking.tp + stage.norm_tp) / p;
     split.cp += blocking.cp / p;
     split.optimizer += stage.norm_kernel / p;
-    norm_dp += stage.norm_dp / p;
-    bool first = true;
-    for (const ChunkCost& chunk : stage.chunks) {
-      const HeldUp one = held_up(overlap, chunk, first);
-      held += m * (one.forward + one.backward) / p;
-      first = false;
-    }
+    split.dp += stage.norm_dp / p;
   }
   split.optimizer += update;
-  split.pp = window.messages + ends.tied + ends.norm_pp;
-  split.dp = ends.first_gather + held + std::max(0.0, ends.reduced - last_reduce) + ends.gathered + norm_dp +
-             std::max(0.0, ends.optimizer - update);
-  // What the stages do not wait for, of what the slowest one does.
-  const double over = split.total() - seconds;
-  if (over > 0) split.dp = std::max(0.0, split.dp - over);
-  const double idle = seconds - split.total();
-  split.bubble = idle > rounding * seconds ? idle : 0;
+  split.dp += ends.first_gather + std::max(0.0, ends.reduced - last_reduce) + ends.gathered +
+              std::max(0.0, ends.optimizer - update);
+  split.pp = ends.tied + ends.norm_pp;
+  return split;
+}
+
+// As the simulator's: bubble is what the schedule alone leaves idle, with tensor- and context-parallel
+// collectives in the passes. Of what is left, dp has what the pipeline would be shorter by without gathers
+// and scatters beside it (`held`), and pp the rest: messages, and whatever makes stages wait for one another.
+cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<StageCost>& stages,
+                         const StepEnds& ends, double seconds, double held) {
+  cost::StepSplit split = work_of(layout, stages, ends);
+  const auto device = [](const BlockingCost& pass) { return pass.seconds(); };
+  const Phase schedule = phase_of(layout, stages, device);
+  const double left = seconds - split.total();
+  split.bubble = schedule.idle > rounding * seconds ? std::min(schedule.idle, std::max(0.0, left)) : 0;
+  const double waits = std::max(0.0, left - split.bubble);
+  const double of_dp = layout.stages() == 1 ? waits : std::min(held, waits);
+  split.dp += of_dp;
+  split.pp += waits - of_dp;
+  // Ends are the slowest stage's; where the sum is more than the step, others do not wait as long.
+  if (left < -rounding * seconds) split.dp += left;
   return split;
 }
 
@@ -162,13 +173,14 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
 StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::Program>& programs) {
   const cost::OpPrices prices(layout.run());
   const StepCosts costs = step_costs(layout, programs, prices);
-  const Shape shape(layout, costs);
-  const Window window = window_of(shape.shape());
+  const Shape shape(layout, costs), undisturbed(layout, costs, false);
   const StepEnds ends = step_ends(shape.shape());
+  const double window = pipeline_seconds(shape.shape());
 
   StepTime time;
-  time.seconds = window.seconds + ends.total();
-  time.split = split_of(layout, costs.stages, shape.overlap(), time.seconds, window, ends);
+  time.seconds = window + ends.total();
+  time.split =
+      split_of(layout, costs.stages, ends, time.seconds, window - pipeline_seconds(undisturbed.shape()));
   const double wait = cost::batch_wait(layout, programs, prices, time.seconds);
   time.seconds += wait;
   time.split.data += wait;
