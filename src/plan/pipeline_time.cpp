@@ -180,11 +180,29 @@ double busy_seconds(const StageTimes& stage) {
   return seconds;
 }
 
+// Of one more micro-batch through a pipeline of several chunks: the busiest stage; or the chunks' passes,
+// each at the pace of the stage on which it is the slowest.
+double further_seconds(const StepShape& p) {
+  double busiest = 0, slowest_chunks = 0;
+  for (const StageTimes& stage : p.of_stage) busiest = std::max(busiest, busy_seconds(stage));
+  for (int c = 0; c < p.chunks;) {
+    const int width = alike(p, c);
+    double slowest = 0;
+    for (const StageTimes& stage : p.of_stage) {
+      const ChunkTimes& times = chunk_at(stage, c);
+      slowest = std::max(slowest, times.forward + times.backward());
+    }
+    slowest_chunks += width * slowest;
+    c += width;
+  }
+  return std::max(busiest, slowest_chunks);
+}
+
 // Several chunks a stage. Groups of up to p micro-batches go through chunk after chunk; a group's next chunk
 // starts when its first micro-batch is through all stages and the way back to the first one, or when the
 // stage is free, whichever is later. Between the first chunk's start and the last one's turn to backward that
-// happens for all chunks but the last; the last chunk turns like 1F1B. Further groups keep the busiest stage
-// busy; a last group of fewer micro-batches takes as many slots, but for the turn.
+// happens for all chunks but the last; the last chunk turns like 1F1B. Further groups keep each chunk's
+// slowest stage busy; a last group of fewer micro-batches takes as many slots, but for the turn.
 double interleaved_seconds(const StepShape& p) {
   const int group = std::min(p.stages, p.micro_batches);
   double seconds = 0;
@@ -194,10 +212,9 @@ double interleaved_seconds(const StepShape& p) {
     c += width;
   }
   const int groups = (p.micro_batches + group - 1) / group;
-  double busiest = 0;
-  for (const StageTimes& stage : p.of_stage) busiest = std::max(busiest, busy_seconds(stage));
+  const double further = groups > 1 ? further_seconds(p) : 0;
   return seconds + one_f_one_b_seconds(p, p.chunks - 1, p.micro_batches - (groups - 1) * group) +
-         (groups - 1) * group * busiest;
+         (groups - 1) * group * further;
 }
 
 // Seconds from a stage's last backward until its last reductions are through. Chunks end in descending order,

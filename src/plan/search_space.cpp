@@ -44,8 +44,23 @@ void check_counted(const config::RunFile& run) {
   const bool replicas =
       p.logical_replicas() > p.dp || (by_flag(run, "parallel.replicas") && p.logical_replicas() != p.dp);
   refuse(replicas, "parallel.replicas", "0");
+  // Of a run file, not of a flag, it holds for the layouts that can.
+  refuse(by_flag(run, "parallel.gathered_input") && p.gathered_input == config::GatheredInput::keep,
+         "parallel.gathered_input", "\"gather_again\"");
   if (uncounted.empty()) return;
   throw UsageError("plan --search does not count what these keys say:" + uncounted);
+}
+
+const char* activation_of(const config::RunFile& run) {
+  return run.model.architecture == config::Architecture::gpt ? "gelu" : "swiglu";
+}
+
+// Whether a model has the ops that are to be computed again: config's rule.
+bool has_ops(const config::ModelConfig& model, const std::vector<std::string>& recompute) {
+  const bool gpt = model.architecture == config::Architecture::gpt;
+  return std::none_of(recompute.begin(), recompute.end(), [&](const std::string& op) {
+    return op == (gpt ? "swiglu" : "gelu") || (gpt && op == "second_products");
+  });
 }
 
 }  // namespace
@@ -78,7 +93,6 @@ std::set<std::string> keys_held_by_flags(const config::RunFile& run) {
 
 std::set<std::string> unchosen_keys() {
   std::set<std::string> keys(searched_keys().begin(), searched_keys().end());
-  keys.erase("parallel.recompute");  // it goes with the model, whatever the layout
   keys.insert("parallel.replicas");
   return keys;
 }
@@ -88,16 +102,30 @@ SearchSpace::SearchSpace(const config::RunFile& run, std::vector<int64_t> batche
       batches_(std::move(batches)),
       held_(std::move(held)),
       own_(run.parallel),
-      recompute_{{}, {"attention"}, {"full"}} {
+      recompute_{{}, {"attention"}, {"norm", activation_of(run)}, {"full"}} {
   check_counted(run);
   base_.simulate.slow_links.clear();  // as in single plans
   base_.train.batch_ramp.clear();
   base_.origin = {};
   base_.parallel.replicas = 0;
-  if (std::find(recompute_.begin(), recompute_.end(), own_.recompute) == recompute_.end()) {
+  const bool known = std::find(recompute_.begin(), recompute_.end(), own_.recompute) != recompute_.end();
+  if (!known && (is_held("recompute") || has_ops(run.model, own_.recompute))) {
     recompute_.push_back(own_.recompute);
   }
   choose_lists();
+  if (by_flag(run, "parallel.gradient_scatter") &&
+      own_.gradient_scatter == config::GradientScatter::micro_batch) {
+    only_zeros_from(2, "parallel.gradient_scatter = \"micro_batch\" needs parallel.zero = 2 or 3");
+  }
+  if (by_flag(run, "parallel.reshard_after_forward") && !own_.reshard_after_forward) {
+    only_zeros_from(3, "parallel.reshard_after_forward = false needs parallel.zero = 3");
+  }
+}
+
+void SearchSpace::only_zeros_from(int64_t least, const char* rule) {
+  if (std::erase_if(zeros_, [&](int64_t zero) { return zero < least; }) > 0 && zeros_.empty()) {
+    throw UsageError(std::string("no layout is valid: ") + rule);
+  }
 }
 
 void SearchSpace::choose_lists() {

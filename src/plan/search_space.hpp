@@ -46,6 +46,8 @@ class SearchSpace {
  private:
   bool is_held(const char* key) const { return held_.count(std::string("parallel.") + key) > 0; }
   void choose_lists();
+  // UsageError, with the rule, when none is left.
+  void only_zeros_from(int64_t least, const char* rule);
   std::string problem_of(SearchLayout mesh) const;
 
   config::RunFile base_;

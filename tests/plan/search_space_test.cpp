@@ -95,6 +95,28 @@ TEST(SearchSpace, KeepsToWordsAndListsThatFlagsGive) {
   }
 }
 
+// A flag's word on how state is gathered and scattered leaves only the stages of ZeRO that have it.
+TEST(SearchSpace, TriesOnlyTheZerosThatAFlagGoesWith) {
+  const Values from_two = {2, 3}, three = {3};
+  EXPECT_EQ(
+      layouts_of(run_with({"parallel.gradient_scatter=micro_batch"}), 32, 64).values(&SearchLayout::zero),
+      from_two);
+  EXPECT_EQ(
+      layouts_of(run_with({"parallel.reshard_after_forward=false"}), 32, 64).values(&SearchLayout::zero),
+      three);
+}
+
+// The run file's own list is of a llama; a gpt model gets its own.
+TEST(SearchSpace, RecomputesWhatTheModelHas) {
+  const auto choices = [](const config::RunFile& run) {
+    return LayoutSearch(run, {64}, keys_held_by_flags(run)).recompute_choices();
+  };
+  using Choices = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(choices(run_with({})), (Choices{{}, {"attention"}, {"norm", "swiglu"}, {"full"}}));
+  EXPECT_EQ(choices(run_with({"model.architecture=gpt"})),
+            (Choices{{}, {"attention"}, {"norm", "gelu"}, {"full"}}));
+}
+
 // Values beyond what a search tries by itself.
 TEST(SearchSpace, AHeldValueGoesBeyondTheLimits) {
   const Layouts layouts = layouts_of(run_with({"parallel.micro_batch=32", "parallel.cp=32"}), 32, 64);
@@ -124,6 +146,11 @@ TEST(SearchSpace, WhatCannotBeHeldIsRefusedWithTheRule) {
   EXPECT_NE(with({"parallel.virtual_stages=2", "parallel.schedule=1f1b"}).find("interleaved"),
             std::string::npos);
   EXPECT_NE(with({"parallel.zero=3", "software.overlap_gradients=false"}).find("overlap_gradients"),
+            std::string::npos);
+  EXPECT_NE(
+      with({"parallel.zero=1", "parallel.gradient_scatter=micro_batch"}).find("needs parallel.zero = 2"),
+      std::string::npos);
+  EXPECT_NE(with({"parallel.gathered_input=keep"}).find("parallel.gathered_input: set it to"),
             std::string::npos);
   EXPECT_NE(with({"parallel.zero=3", "parallel.tp=8", "parallel.pp=8"}).find("nothing to shard"),
             std::string::npos);

@@ -170,6 +170,32 @@ TEST(StepTime, AMicroBatchBesideEveryGatherIsLaterAtEveryStage) {
   }
 }
 
+// Where chunks are not of one depth, each goes at the pace of the stage that has most layers in it.
+TEST(StepTime, ChunksOfUnequalDepthPaceOneAnother) {
+  const std::vector<std::string> common = {"parallel.layer_split=cost", "parallel.first_stage_less_layers=0",
+                                           "parallel.last_stage_less_layers=0"};
+  for (const auto& [settings, tolerance] :
+       {std::pair<std::vector<std::string>, double>{
+            {"model.preset=llama3-8b", "cluster.gpus=16", "parallel.tp=1", "parallel.dp=1",
+             "parallel.virtual_stages=4", "train.global_batch=128", "parallel.zero=0"},
+            0.02},
+        {{"model.preset=llama3-8b", "cluster.gpus=1024", "parallel.tp=4", "parallel.dp=16",
+          "parallel.virtual_stages=6", "train.global_batch=1024"},
+         0.03},
+        {{"model.layers=100", "parallel.virtual_stages=4", "train.global_batch=16384"}, 0.06}}) {
+    std::vector<std::string> all = common;
+    all.insert(all.end(), settings.begin(), settings.end());
+    const config::RunFile run = large_run(all);
+    SCOPED_TRACE(tests::describe(run));
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    sim::StepOptions options;
+    options.jitter = false;
+    const double simulated = sim::simulate_step(layout, programs, options).seconds;
+    EXPECT_NEAR(step_time(layout, programs).seconds / simulated, 1, tolerance);
+  }
+}
+
 TEST(StepTime, OneStageHasNoBubble) {
   config::RunFile run = tests::sample_run(2, 1, 4, 1, 7);
   run.cluster = large_run().cluster;
@@ -179,7 +205,9 @@ TEST(StepTime, OneStageHasNoBubble) {
   EXPECT_EQ(plan.step.bubble_fraction, 0);
 }
 
-TEST(StepTime, AgreesWithTheSimulatorOnOtherSoftware) { expect_agreement(errors_of(7, 200, true), 0.06, 0.2); }
+TEST(StepTime, AgreesWithTheSimulatorOnOtherSoftware) {
+  expect_agreement(errors_of(7, 200, true), 0.06, 0.2);
+}
 
 // arXiv:2407.21783, table 4: 400 TFLOP/s a GPU with P's program, 6 x 405,853,388,800 + 6 x 126 x 16384 x 8192
 // FLOPs a token (docs/accuracy.md), printed to 10 TFLOP/s: 1.25 %. The project's target is 4 %.
