@@ -291,11 +291,23 @@ double first_forwards(const StepShape& p) {
          (all_first ? (p.micro_batches - 1) * last.longest : 0);
 }
 
+// How long after a stage's first input gradient its first gradients of weights begin: at once, but for
+// zero-bubble H1, where stage s (from 0) computes s further input gradients, and forwards between, before.
+double before_first_weights(const StepShape& p, int stage, double longest_turn) {
+  if (p.schedule != config::ScheduleKind::zero_bubble_h1) return 0;
+  return (std::min(stage + 1, p.micro_batches) - 1) * longest_turn;
+}
+
 // From the first forward to the last reduction: a stage's gathers and scatters follow one another, and the
 // first scatter the first backward.
 double stream_seconds(const StepShape& p) {
+  double longest = 0, gradient = first_forwards(p), longest_turn = 0;
+  for (const StageTimes& stage : p.of_stage) {
+    const ChunkTimes& last = chunk_at(stage, p.chunks - 1);
+    longest_turn = std::max(longest_turn, last.forward + last.backward_input);
+  }
   const bool halves = p.schedule == config::ScheduleKind::zero_bubble_h1;
-  double longest = 0, first_backward = first_forwards(p);
+  int stage_after = p.stages;
   for (size_t s = p.of_stage.size(); s-- > 0;) {
     const StageTimes& stage = p.of_stage[s];
     double gathers = 0, scatters = 0;
@@ -303,10 +315,20 @@ double stream_seconds(const StepShape& p) {
       gathers += chunk.count * chunk.gathers;
       scatters += chunk.count * chunk.scatters;
     }
+    longest = std::max(longest, gathers - stage.chunks.front().gather + scatters);
     const ChunkTimes& last = chunk_at(stage, p.chunks - 1);
-    first_backward += stage.count * ((halves ? last.backward_input : last.backward()) + p.message);
-    longest = std::max({longest, gathers - stage.chunks.front().gather + scatters,
-                        scatters > 0 ? first_backward - p.message + scatters : 0});
+    const double back = halves ? last.backward_input : last.backward(),
+                 weight = halves ? last.backward_weight : 0;
+    // Of stages that are alike the first or the last is the latest.
+    const auto latest = [&](int index, double first_gradient) {
+      if (scatters == 0) return;
+      const double first_scatter = first_gradient + before_first_weights(p, index, longest_turn) + weight;
+      longest = std::max(longest, first_scatter + scatters);
+    };
+    latest(stage_after - 1, gradient + back);
+    gradient += stage.count * (back + p.message);
+    stage_after -= stage.count;
+    latest(stage_after, gradient - p.message);
   }
   return longest;
 }

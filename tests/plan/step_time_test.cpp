@@ -140,7 +140,7 @@ void expect_agreement(const Errors& errors, double p95, double parts_p95) {
   }
   EXPECT_LT(errors.step[median], 0.005);
   EXPECT_LT(errors.step[percentile], p95);
-  EXPECT_LT(errors.step.back(), 0.35);
+  EXPECT_LT(errors.step.back(), 0.3);
   EXPECT_LT(errors.parts[median], 0.015);
   EXPECT_LT(errors.parts[percentile], parts_p95);
 }
