@@ -3,17 +3,14 @@
 
 #include <unistd.h>
 
-#include <chrono>
-#include <optional>
-
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
+#include "cli/long_work.hpp"
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
-#include "observe/progress.hpp"
 #include "plan/search.hpp"
 #include "plan/search_report.hpp"
 
@@ -21,29 +18,11 @@ namespace lockstep::cli {
 
 namespace {
 
-// A bar with an ETA on a terminal, from when the search has taken a second.
-class SearchBar {
- public:
-  void update(int64_t done, int64_t of) {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    if (passed.count() < 1) return;
-    if (!bar_) bar_.emplace(stderr, observe::detect_terminal(STDERR_FILENO), "search", of);
-    bar_->update(done, passed.count() / static_cast<double>(done) * static_cast<double>(of - done));
-  }
-  void finish() {
-    if (bar_) bar_->finish();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::optional<observe::Progress> bar_;
-};
-
 int search_over(const config::RunFile& run, bool json) {
-  SearchBar bar;
+  LongWork work("search", stderr, observe::detect_terminal(STDERR_FILENO));
   const lockstep::plan::SearchResult result =
-      lockstep::plan::search_layouts(run, [&](int64_t done, int64_t of) { bar.update(done, of); });
-  bar.finish();
+      lockstep::plan::search_layouts(run, [&](int64_t done, int64_t of) { work.update(done, of); });
+  work.finish();
   if (json) print_json(search_json(result));
   if (result.best.empty()) throw RunError(nothing_fits(result));
   if (!json) print(search_text(result, text_style()));

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <thread>
@@ -14,12 +13,12 @@
 #include "cli/against.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
+#include "cli/long_work.hpp"
 #include "cli/modelled_run.hpp"
 #include "cli/output.hpp"
 #include "cli/output_place.hpp"
 #include "cli/prediction.hpp"
 #include "cli/trace_size.hpp"
-#include "observe/progress.hpp"
 #include "observe/trace_writer.hpp"
 #include "plan/memory.hpp"
 #include "plan/memory_text.hpp"
@@ -63,25 +62,6 @@ std::vector<int> traced_ranks(const Wanted& wanted, const parallel::Layout& layo
   return out;
 }
 
-// A bar with an ETA on a terminal, nothing elsewhere.
-class StepProgress {
- public:
-  explicit StepProgress(int64_t steps)
-      : steps_(steps), bar_(stderr, observe::detect_terminal(STDERR_FILENO), "simulate", steps) {
-    bar_.update(0, -1);
-  }
-  void update(int64_t done) {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    bar_.update(done, passed.count() / static_cast<double>(done) * static_cast<double>(steps_ - done));
-  }
-  void finish() { bar_.finish(); }
-
- private:
-  int64_t steps_;
-  observe::Progress bar_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 struct Simulated {
   sim::SharedStep shared;  // means over the steps
   std::vector<double> seconds;
@@ -93,7 +73,7 @@ Simulated simulate_steps(const parallel::Layout& layout, const std::vector<paral
                          sim::StepOptions options, const Wanted& wanted) {
   Simulated out;
   sim::SeveralSteps all;
-  StepProgress progress(wanted.steps);
+  LongWork work("simulate", stderr, observe::detect_terminal(STDERR_FILENO));
   const double share = 1.0 / static_cast<double>(wanted.steps);
   out.shared.stretch = 0;
   for (options.step = 0; options.step < wanted.steps; ++options.step) {
@@ -102,9 +82,9 @@ Simulated simulate_steps(const parallel::Layout& layout, const std::vector<paral
     out.shared.stretch += share * shared.stretch;
     out.shared.core_waits.add(shared.core_waits, share);
     all.add(std::move(shared.step));
-    progress.update(options.step + 1);
+    work.update(options.step + 1, wanted.steps);
   }
-  progress.finish();
+  work.finish();
   out.shared.step = all.summary();
   out.seconds = all.seconds();
   out.transfers = sim::list_transfers(layout, programs, options.network->prices());
