@@ -333,9 +333,27 @@ double stream_seconds(const StepShape& p) {
   return longest;
 }
 
+// Whether stream_seconds may exceed the passes and what of the reductions comes after them. Cheaper: after a
+// stage's first backward all its others still come, and hide as much of the scatters.
+bool stream_may_last_longer(const StepShape& p, double passes, double reduced) {
+  if (p.schedule == config::ScheduleKind::zero_bubble_h1) return true;
+  for (const StageTimes& stage : p.of_stage) {
+    double gathers = 0, scatters = 0, backwards = 0;
+    for (const ChunkTimes& chunk : stage.chunks) {
+      gathers += chunk.count * chunk.gathers;
+      scatters += chunk.count * chunk.scatters;
+      backwards += chunk.count * chunk.backward();
+    }
+    const double others = p.micro_batches * backwards - chunk_at(stage, p.chunks - 1).backward();
+    if (scatters - reduced > others || gathers + scatters - reduced > passes) return true;
+  }
+  return false;
+}
+
 double window_seconds(const StepShape& p, const StepEnds& ends) {
   const double passes = passes_seconds(p);
-  return p.overlaps_gradients ? std::max(passes, stream_seconds(p) - ends.reduced) : passes;
+  if (!p.overlaps_gradients || !stream_may_last_longer(p, passes, ends.reduced)) return passes;
+  return std::max(passes, stream_seconds(p) - ends.reduced);
 }
 
 }  // namespace
