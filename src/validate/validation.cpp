@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/error.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/program.hpp"
 #include "plan/memory.hpp"
@@ -93,16 +94,17 @@ Errors errors_of(const Validation& v, const std::function<bool(const Measurement
   return out;
 }
 
-void take(const Measurement& row, Validation& out) {
+void take(const Measurement& row, Validation& out, std::string& refused_settings) {
   const SourceRule& rule = rule_of(row.source);
-  RowRuns runs = runs_of(row, rule);
+  RowRuns runs = runs_of(row, rule, out.settings);
   if (!runs.reason.empty()) {
+    if (refused_settings.empty()) refused_settings = runs.refused_settings;
     out.skipped.push_back({row, runs.reason});
     return;
   }
   const Choice choice = choose(runs.candidates);
   const config::RunFile& run = runs.candidates[choice.index];
-  const MeasuredTime measured = measured_time(row, run, rule.model_flops);
+  const MeasuredTime measured = measured_time(row, runs.as_published, rule.model_flops);
   if (!measured.reason.empty()) {
     out.skipped.push_back({row, measured.reason});
     return;
@@ -141,11 +143,14 @@ Errors Validation::errors(const std::string& source) const {
   return errors_of(*this, [&](const Measurement& row) { return row.source == source; });
 }
 
-Validation validate(const Measurements& measurements) {
+Validation validate(const Measurements& measurements, const std::vector<std::string>& settings) {
   Validation out;
+  out.settings = settings;
   out.file = measurements.name;
   out.unknown_columns = measurements.unknown_columns;
-  for (const Measurement& row : measurements.rows) take(row, out);
+  std::string refused_settings;
+  for (const Measurement& row : measurements.rows) take(row, out, refused_settings);
+  if (out.cases.empty() && !refused_settings.empty()) throw UsageError(refused_settings);
   std::vector<const Measurement*> known;
   for (const Case& one : out.cases) {
     if (is_known(one.row.source)) known.push_back(&one.row);
