@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "base/terminal_text.hpp"
 #include "base/units.hpp"
+#include "config/value.hpp"
 #include "cost/step_figures.hpp"
 
 namespace lockstep::validate {
@@ -183,6 +184,7 @@ Json validation_json(const Validation& v) {
   Json json;
   const Errors all = v.errors();
   json["file"] = v.file;
+  json["set"] = v.settings;
   json["rows"] = all.rows;
   json["predicted"] = all.rows - all.skipped;
   json["skipped"] = Json::array();
@@ -216,6 +218,9 @@ std::string validation_text(const Validation& v, bool rows, const cost::Style& s
       "{}: step times predicted by `lockstep plan`'s model. Errors are predicted / measured - 1; mean "
       "and max without sign. Held-out rows took no part in fitting the presets.",
       escaped(v.file)));
+  for (const std::string& setting : v.settings) {
+    out += labelled("Set on every row: ", escaped(config::shortened(setting)));
+  }
   out += source_table(v, style) + worst_rows(v, style) + skipped_rows(v);
   if (!v.unknown_columns.empty()) {
     out += "\n" +

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "config/load.hpp"
+#include "config/toml_source.hpp"
 
 namespace lockstep::validate {
 
@@ -38,7 +39,8 @@ std::string recompute_literal(const std::string& words) {
 
 class Builder {
  public:
-  Builder(const Measurement& row, const SourceRule& rule) : row_(row), rule_(rule) {}
+  Builder(const Measurement& row, const SourceRule& rule, const std::vector<std::string>& settings)
+      : row_(row), rule_(rule), settings_(settings) {}
 
   RowRuns build() {
     RowRuns out;
@@ -48,6 +50,10 @@ class Builder {
     if (reasons_.empty()) add_candidates(out);
     out.reason = fmt::format("{}", fmt::join(reasons_, "; "));
     out.assumed = std::move(assumed_);
+    for (const std::string& setting : settings_) {
+      const std::string key = config::parse_override(setting).path();
+      std::erase_if(out.assumed, [&](const std::string& line) { return line.starts_with(key + " = "); });
+    }
     return out;
   }
 
@@ -202,14 +208,21 @@ class Builder {
     for (int64_t v = 1; v <= rule_.most_virtual_stages; ++v) chunks.push_back(v);
     chunks = choices("parallel.virtual_stages", chunks);
     out.chosen = micro_batches.size() * chunks.size() > 1;
+    const std::string name = fmt::format("row {} as a run file", row_.row);
     std::string refused;
     for (const int64_t micro_batch : micro_batches) {
       for (const int64_t v : chunks) {
         // Stages of unequal depth are no choice that anyone makes.
         if (out.chosen && *row_.layers % (v * std::stoll(keys_.at("parallel.pp"))) != 0 && v > 1) continue;
-        config::Examined examined = config::examine_run_text(text(micro_batch, v), "row", {});
+        const config::Examined published = config::examine_run_text(text(micro_batch, v), name, {});
+        config::Examined examined = published;
+        if (published.problems.empty() && !settings_.empty()) {
+          examined = config::examine_run_text(text(micro_batch, v), name, settings_);
+          if (!examined.problems.empty()) out.refused_settings = config::to_string(examined.problems);
+        }
         if (examined.problems.empty()) {
           if (out.chosen && v > 1 && examined.run.micro_batches() % examined.run.parallel.pp != 0) continue;
+          if (out.candidates.empty()) out.as_published = published.run;
           out.candidates.push_back(std::move(examined.run));
         } else if (refused.empty()) {
           const config::Problem& first = examined.problems.front();
@@ -223,12 +236,15 @@ class Builder {
 
   const Measurement& row_;
   const SourceRule& rule_;
+  const std::vector<std::string>& settings_;
   std::map<std::string, std::string> keys_;  // "table.key" to TOML literal
   std::vector<std::string> assumed_, reasons_;
 };
 
 }  // namespace
 
-RowRuns runs_of(const Measurement& row, const SourceRule& rule) { return Builder(row, rule).build(); }
+RowRuns runs_of(const Measurement& row, const SourceRule& rule, const std::vector<std::string>& settings) {
+  return Builder(row, rule, settings).build();
+}
 
 }  // namespace lockstep::validate

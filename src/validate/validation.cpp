@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/error.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/program.hpp"
 #include "plan/memory.hpp"
@@ -94,22 +95,26 @@ Errors errors_of(const Validation& v, const std::function<bool(const Measurement
   return out;
 }
 
-void take(const Measurement& row, Validation& out) {
+void take(const Measurement& row, Validation& out, std::string& refused_settings) {
   const SourceRule& rule = rule_of(row.source);
-  RowRuns runs = runs_of(row, rule);
+  RowRuns runs = runs_of(row, rule, out.settings);
   if (!runs.reason.empty()) {
+    if (refused_settings.empty()) refused_settings = runs.refused_settings;
     out.skipped.push_back({row, runs.reason});
     return;
   }
   const Choice choice = choose(runs.candidates);
   const config::RunFile& run = runs.candidates[choice.index];
-  const MeasuredTime measured = measured_time(row, run, rule.model_flops);
-  const std::string reason = measured.reason.empty() ? impossible(row, run, measured) : measured.reason;
+  const MeasuredTime measured = measured_time(row, runs.as_published, rule.model_flops);
+  const std::string reason =
+      measured.reason.empty() ? impossible(row, runs.as_published, measured) : measured.reason;
   if (!reason.empty()) {
     out.skipped.push_back({row, reason});
     return;
   }
-  if (const std::string differ = parameters_differ(row, run); !differ.empty()) runs.assumed.push_back(differ);
+  if (const std::string differ = parameters_differ(row, runs.as_published); !differ.empty()) {
+    runs.assumed.push_back(differ);
+  }
   if (runs.chosen) runs.assumed.push_back(choice_text(run, choice, runs.candidates.size()));
   Case one{row,          run,          measured.seconds,        measured.how, choice.prediction.seconds,
            std::nullopt, std::nullopt, std::move(runs.assumed), false,        false};
@@ -144,11 +149,14 @@ Errors Validation::errors(const std::string& source) const {
   return errors_of(*this, [&](const Measurement& row) { return row.source == source; });
 }
 
-Validation validate(const Measurements& measurements) {
+Validation validate(const Measurements& measurements, const std::vector<std::string>& settings) {
   Validation out;
+  out.settings = settings;
   out.file = measurements.name;
   out.unknown_columns = measurements.unknown_columns;
-  for (const Measurement& row : measurements.rows) take(row, out);
+  std::string refused_settings;
+  for (const Measurement& row : measurements.rows) take(row, out, refused_settings);
+  if (out.cases.empty() && !refused_settings.empty()) throw UsageError(refused_settings);
   std::vector<const Measurement*> known;
   for (const Case& one : out.cases) {
     if (is_known(one.row.source)) known.push_back(&one.row);

@@ -49,6 +49,7 @@ struct Errors {
 
 struct Validation {
   std::string file;
+  std::vector<std::string> settings;         // "table.key=value", which override every row's run file
   std::vector<Case> cases;                   // in the order of the rows
   std::vector<Skipped> skipped;              //
   std::vector<std::string> unknown_columns;  // not read
@@ -58,7 +59,9 @@ struct Validation {
   Errors errors(const std::string& source) const;
 };
 
-// No row is an error: what cannot be predicted is skipped, with a reason.
-Validation validate(const Measurements& measurements);
+// No row is an error: what cannot be predicted is skipped, with a reason. `settings` are those of --set; what
+// was measured stays. UsageError where they leave no row to predict: an unknown key, or a value that no row
+// allows.
+Validation validate(const Measurements& measurements, const std::vector<std::string>& settings = {});
 
 }  // namespace lockstep::validate

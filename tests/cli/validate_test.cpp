@@ -120,5 +120,33 @@ TEST(Validate, WhatAFileHoldsNeitherReachesTheTerminalNorWidensIt) {
   }
 }
 
+TEST(Validate, SetOverridesAKeyOfEveryRowAndTheHeadSaysSo) {
+  const Outcome plain = lockstep({"validate"});
+  const Outcome set = lockstep({"validate", "--set", "cluster.peak_flops_bf16=100e12"});
+  ASSERT_EQ(set.code, 0) << set.err;
+  EXPECT_NE(set.out.find("Set on every row: cluster.peak_flops_bf16=100e12\n"), std::string::npos) << set.out;
+  EXPECT_EQ(plain.out.find("Set on every row"), std::string::npos);
+  const Json json =
+      Json::parse(lockstep({"validate", "--json", "--set", "cluster.peak_flops_bf16=100e12"}).out);
+  EXPECT_EQ(json.at("set"), Json::array({"cluster.peak_flops_bf16=100e12"}));
+  EXPECT_EQ(Json::parse(lockstep({"validate", "--json"}).out).at("set"), Json::array());
+}
+
+TEST(Validate, ASettingThatNoRowAllowsIsRefused) {
+  const auto refused = [](const std::string& setting) {
+    const Outcome outcome = lockstep({"validate", "--set", setting});
+    EXPECT_EQ(outcome.code, 2) << setting;
+    return outcome.err;
+  };
+  EXPECT_NE(
+      refused("cluster.peak_flops_bf17=1e12")
+          .find("--set cluster.peak_flops_bf17=1e12: cluster.peak_flops_bf17 = 1e12: unknown key; did you "
+                "mean cluster.peak_flops_bf16?"),
+      std::string::npos);
+  EXPECT_NE(refused("cluster.gemm_efficiency=2").find("must be from 1e-6 to 1.0"), std::string::npos);
+  EXPECT_NE(refused("cluster.gemm_curve=[{ flops = 1e9 }]").find("cluster.gemm_curve"), std::string::npos);
+  EXPECT_NE(refused("cluster").find("an override is written table.key=value"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::test

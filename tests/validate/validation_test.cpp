@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
 #include "plan/report.hpp"
 
 namespace lockstep::validate {
@@ -37,6 +38,52 @@ TEST(Validation, PredictsWhatPlanPredicts) {
   EXPECT_TRUE(assumes(one, "parallel.dp = 2"));
   EXPECT_TRUE(assumes(one, "cluster.preset = \"h100-rails\""));
   EXPECT_FALSE(assumes(one, "parallel.tp"));
+}
+
+// What is measured by an MFU stays the published hardware's, whatever is set.
+TEST(Validation, AHalvedPeakMovesPredictionsAsPlanDoesAndNotWhatWasMeasured) {
+  const std::string text =
+      "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,global_batch_"
+      "seqs,"
+      "mfu_pct\n" +
+      model + "H100 80G,16,4,2,1,32,40\n";
+  const Measurements rows = read_measurements(text, "f");
+  const Case plain = validate(rows).cases.at(0);
+  const Validation halved = validate(rows, {"cluster.peak_flops_bf16=494.75e12"});
+  ASSERT_EQ(halved.cases.size(), 1u);
+  const Case& one = halved.cases[0];
+  EXPECT_EQ(halved.settings, std::vector<std::string>{"cluster.peak_flops_bf16=494.75e12"});
+  EXPECT_EQ(one.measured, plain.measured);
+  EXPECT_EQ(plain.run.cluster.peak_flops_bf16, 2 * one.run.cluster.peak_flops_bf16);
+  EXPECT_GT(one.predicted, 1.5 * plain.predicted);
+  EXPECT_LT(one.predicted, 2 * plain.predicted);
+  EXPECT_EQ(one.predicted, plan::plan_of(one.run).step.seconds);
+}
+
+// The last word: over a preset's curve too, a curve as TOML or the constant share that takes its place; and
+// over what the row says.
+TEST(Validation, SettingsAreTheLastWord) {
+  const Measurements rows = read_measurements(columns + model + "H100 80G,16,4,2,1,1,32,none,9,\n", "f");
+  const Case plain = validate(rows).cases.at(0);
+  const Case curve = validate(rows, {"cluster.gemm_curve=[{ flops = 1e9, efficiency = 0.3 }]"}).cases.at(0);
+  const Case share = validate(rows, {"cluster.gemm_efficiency=0.3"}).cases.at(0);
+  EXPECT_GT(curve.predicted, 1.2 * plain.predicted);
+  EXPECT_EQ(curve.predicted, share.predicted);
+  const Case zero = validate(rows, {"parallel.zero=0", "parallel.zero=2"}).cases.at(0);
+  EXPECT_EQ(zero.run.parallel.zero, 2);
+  EXPECT_TRUE(assumes(plain, "parallel.zero"));
+  EXPECT_FALSE(assumes(zero, "parallel.zero"));
+}
+
+TEST(Validation, ARowThatASettingDoesNotFitIsSkippedWhereOthersAreNot) {
+  const Measurements rows = read_measurements(
+      columns + model + "H100 80G,16,4,2,1,1,32,none,9,\n" + model + "H100 80G,8,8,1,1,1,32,none,9,\n", "f");
+  const Validation v = validate(rows, {"parallel.tp=8"});
+  ASSERT_EQ(v.cases.size(), 1u);
+  EXPECT_EQ(v.cases[0].row.row, 2);
+  EXPECT_NE(v.skipped.at(0).reason.find("cluster.gpus = 16: must be"), std::string::npos)
+      << v.skipped[0].reason;
+  EXPECT_THROW(validate(rows, {"parallel.tp=7"}), UsageError);
 }
 
 TEST(Validation, AnEmptyMicroBatchIsTheFastestThatFits) {
