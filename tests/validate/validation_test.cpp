@@ -106,6 +106,29 @@ TEST(Validation, AnEmptyMicroBatchIsTheFastestThatFits) {
   EXPECT_GT(others, 1);
 }
 
+// arXiv:2104.04473, section 5.1: Table 1 ran with the interleaved schedule. 60 layers on 4 stages: 3 or 5
+// chunks.
+TEST(Validation, OfSc21AnEmptyVppIsTheFastestInterleavedOne) {
+  const auto row = [](const std::string& layers, const std::string& vpp) {
+    return of("Megatron-LM SC21,GPT," + layers + ",10240,80,80,40960,51200,2048,A100-80G,1024,8,4," + vpp +
+              ",1,1792,full,16,\n");
+  };
+  const Validation v = row("60", "");
+  ASSERT_EQ(v.cases.size(), 1u) << v.skipped.at(0).reason;
+  const Case& chosen = v.cases[0];
+  EXPECT_EQ(chosen.run.parallel.schedule, config::ScheduleKind::interleaved);
+  EXPECT_TRUE(assumes(chosen, "parallel.schedule = \"interleaved\" (section 5.1; of its scatter/gather"));
+  const double three = row("60", "3").cases.at(0).predicted, five = row("60", "5").cases.at(0).predicted;
+  EXPECT_NE(three, five);
+  EXPECT_EQ(chosen.predicted, std::min(three, five));
+  const Case given = row("60", "1").cases.at(0);
+  EXPECT_EQ(given.run.parallel.schedule, config::ScheduleKind::one_f_one_b);
+  EXPECT_FALSE(assumes(given, "interleaved"));
+  EXPECT_EQ(row("44", "").skipped.at(0).reason,
+            "no vpp from 2 to 8 cuts the 44 layers and the micro-batches of 4 stages evenly: give vpp and "
+            "micro_batch");
+}
+
 TEST(Validation, SkipsWhatItDoesNotUnderstandAndSaysWhy) {
   const Validation v =
       of(model + "H100 80G,16,4,2,1,1,32,sometimes,9,\n" +  //
