@@ -39,6 +39,9 @@ Json case_json(const Case& one) {
   json["measured_by"] = one.measured_by;
   json["predicted"] = one.predicted;
   json["error"] = one.error();
+  json["total_bytes"] = one.total_memory;
+  json["capacity_bytes"] = one.run.cluster.memory_bytes;
+  json["fits"] = one.fits;
   if (one.measured_memory) {
     json["measured_memory_bytes"] = *one.measured_memory;
     json["predicted_memory_bytes"] = *one.predicted_memory;
@@ -46,6 +49,9 @@ Json case_json(const Case& one) {
   }
   json["held_out"] = one.held_out;
   json["layout"] = cost::layout_json(one.run);
+  json["choices"] = one.choices.layouts;
+  json["choices_that_fit"] = one.choices.fitting;
+  json["slowest_choice"] = one.choices.slowest;
   json["assumed"] = one.assumed;
   return json;
 }
@@ -138,6 +144,23 @@ std::string ranges(const std::string& one, const std::vector<int>& numbers) {
   return fmt::format("{}{} {}", one, numbers.size() == 1 ? "" : "s", out);
 }
 
+// What the planner's memory model does not let into its GPUs, though it was run.
+std::string rows_that_do_not_fit(const Validation& v) {
+  std::vector<int> rows;
+  const Case* fullest = nullptr;
+  const auto over = [](const Case& one) { return one.total_memory / one.run.cluster.memory_bytes; };
+  for (const Case& one : v.cases) {
+    if (one.fits) continue;
+    rows.push_back(one.row.row);
+    if (fullest == nullptr || over(one) > over(*fullest)) fullest = &one;
+  }
+  if (rows.empty()) return "";
+  return "\n" + filled(fmt::format("{} would not fit by plan's memory, the fullest with {} of {}: {}.",
+                                   rows.size() == 1 ? "1 row" : fmt::format("{} rows", rows.size()),
+                                   format_bytes(fullest->total_memory),
+                                   format_bytes(fullest->run.cluster.memory_bytes), ranges("row", rows)));
+}
+
 std::string skipped_rows(const Validation& v) {
   if (v.skipped.empty()) return "";
   struct Places {
@@ -169,6 +192,8 @@ std::string every_row(const Validation& v, const cost::Style& style) {
     out += fmt::format("  {}; measured {}, predicted {}, {}{}\n", layout_words(one), seconds(one.measured),
                        seconds(one.predicted), signed_percent(one.error()), one.held_out ? ", held out" : "");
     out += labelled("  measured: ", one.measured_by);
+    out += fmt::format("  memory by plan: {} of {}{}\n", format_bytes(one.total_memory),
+                       format_bytes(one.run.cluster.memory_bytes), one.fits ? "" : ", which does not fit");
     if (one.measured_memory) {
       out += fmt::format("  memory: measured {}, predicted {}, {}\n", format_bytes(*one.measured_memory),
                          format_bytes(*one.predicted_memory), signed_percent(*one.memory_error()));
@@ -221,7 +246,7 @@ std::string validation_text(const Validation& v, bool rows, const cost::Style& s
   for (const std::string& setting : v.settings) {
     out += labelled("Set on every row: ", escaped(config::shortened(setting)));
   }
-  out += source_table(v, style) + worst_rows(v, style) + skipped_rows(v);
+  out += source_table(v, style) + rows_that_do_not_fit(v) + worst_rows(v, style) + skipped_rows(v);
   if (!v.unknown_columns.empty()) {
     out += "\n" +
            labelled("Columns that were not read: ", fmt::format("{}", fmt::join(v.unknown_columns, ", ")));

@@ -59,6 +59,25 @@ TEST(Validate, TheTableNamesSourcesAndSkippedRows) {
   EXPECT_NE(lockstep({"validate", "--rows"}).out.find("assumed: parallel.micro_batch"), std::string::npos);
 }
 
+// Llama 3's GPUs held what plan's memory model does not let in.
+TEST(Validate, RowsThatWouldNotFitAreNamed) {
+  const Json json = Json::parse(lockstep({"validate", "--json"}).out);
+  for (const Json& one : json.at("cases")) {
+    EXPECT_EQ(one.at("fits").get<bool>(), one.at("total_bytes") <= one.at("capacity_bytes"));
+    EXPECT_EQ(one.at("fits").get<bool>(), one.at("source") != "Llama 3 Herd Table 4");
+    EXPECT_GE(one.at("slowest_choice"), one.at("predicted"));
+    EXPECT_LE(one.at("choices_that_fit"), one.at("choices"));
+  }
+  const std::string text = lockstep({"validate", "--rows"}).out;
+  EXPECT_NE(
+      text.find("\n3 rows would not fit by plan's memory, the fullest with 101 GB of 80.0 GB: rows 23-25.\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  memory by plan: 81.4 GB of 80.0 GB, which does not fit\n"), std::string::npos);
+  const std::string fits = lockstep({"validate", "--set", "cluster.memory_bytes=110e9"}).out;
+  EXPECT_EQ(fits.find("would not fit"), std::string::npos) << fits;
+}
+
 TEST(Validate, BadRowsAreSkippedAndBadFilesRefused) {
   const TemporaryFolder folder;
   const std::string file = folder.path() / "rows.csv";

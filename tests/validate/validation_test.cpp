@@ -1,6 +1,7 @@
 // What becomes of a row: choices, assumptions, reasons to skip it, and the summary of errors.
 #include "validate/validation.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -104,6 +105,51 @@ TEST(Validation, AnEmptyMicroBatchIsTheFastestThatFits) {
     }
   }
   EXPECT_GT(others, 1);
+}
+
+// The span of what an empty cell may have been, against each choice by itself.
+TEST(Validation, AnEmptyCellsSpanIsThatOfTheChoicesThatFit) {
+  const auto row = [](const std::string& gpus, const std::string& micro_batch) {
+    return of(model + "H100 80G," + gpus + ",4,2,1," + micro_batch + ",32,none,9,\n").cases.at(0);
+  };
+  double fastest = 1e9, slowest = 0;
+  size_t fitting = 0;
+  for (const char* micro_batch : {"1", "2", "4", "8"}) {
+    const Case one = row("16", micro_batch);
+    EXPECT_EQ(one.choices.layouts, 1u);
+    if (!one.fits) continue;
+    ++fitting;
+    fastest = std::min(fastest, one.predicted);
+    slowest = std::max(slowest, one.predicted);
+  }
+  const Case chosen = row("16", "");
+  EXPECT_EQ(chosen.choices.layouts, 4u);
+  EXPECT_EQ(chosen.choices.fitting, fitting);
+  EXPECT_EQ(chosen.predicted, fastest);
+  EXPECT_EQ(chosen.choices.slowest, slowest);
+  EXPECT_GT(slowest, 1.001 * fastest);
+  EXPECT_TRUE(
+      assumes(chosen, fmt::format("(of 4 choices the one predicted fastest that fits; the slowest that "
+                                  "fits takes {:.1f} % longer)",
+                                  100 * (slowest / fastest - 1))));
+}
+
+TEST(Validation, WhatFitsIsWhatThePlansMemorySays) {
+  const auto row = [](const std::string& micro_batch) {
+    return of(model + "H100 80G,2,2,1,1," + micro_batch + ",32,none,9,\n").cases.at(0);
+  };
+  for (const char* micro_batch : {"1", "8"}) {
+    const Case one = row(micro_batch);
+    const plan::MemoryReport memory = plan::plan_of(one.run).memory;
+    EXPECT_EQ(one.total_memory, static_cast<double>(memory.fullest().total()));
+    EXPECT_EQ(one.fits, one.total_memory <= 80e9);
+    EXPECT_EQ(one.fits, memory.fits());
+  }
+  // 8.03e9 parameters on 2 GPUs: 16 bytes of each are 64 GB a GPU, and no choice leaves room for more.
+  const Case none = row("");
+  EXPECT_EQ(none.choices.fitting, 0u);
+  EXPECT_FALSE(none.fits);
+  EXPECT_TRUE(assumes(none, "(of 4 choices the one predicted fastest; none fits, and the slowest takes "));
 }
 
 // arXiv:2104.04473, section 5.1: Table 1 ran with the interleaved schedule. 60 layers on 4 stages: 3 or 5
