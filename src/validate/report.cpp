@@ -108,11 +108,36 @@ std::string layout_words(const Case& one) {
                      p.micro_batch);
 }
 
-void add_case(cost::TextTable& table, const Case& one) {
-  table.row({fmt::format("{:>4}  {}", one.row.row, shortened(one.row.model, 30)),
-             std::to_string(one.run.parallel.world_size()), layout_words(one), seconds(one.measured),
-             seconds(one.predicted), signed_percent(one.error()), one.held_out ? "held out" : ""},
-            std::abs(one.error()) > 0.2 ? "bad" : "");
+std::vector<std::string> case_cells(const Case& one) {
+  return {fmt::format("{:>4}  {}", one.row.row, one.row.model),
+          std::to_string(one.run.parallel.world_size()),
+          layout_words(one),
+          seconds(one.measured),
+          seconds(one.predicted),
+          signed_percent(one.error()),
+          one.held_out ? "held out" : ""};
+}
+
+// Names of models give way where the figures need the width.
+std::string case_table(const std::vector<const Case*>& cases, const cost::Style& style) {
+  std::vector<std::vector<std::string>> rows = {
+      {" row  model", "GPUs", "layout", "measured", "predicted", "error", ""}};
+  for (const Case* one : cases) rows.push_back(case_cells(*one));
+  constexpr size_t gap = 2;  // before each cell
+  size_t figures = gap;
+  for (size_t column = 1; column < rows.front().size(); ++column) {
+    size_t widest = 0;
+    for (const std::vector<std::string>& row : rows) widest = std::max(widest, columns(row[column]));
+    figures += gap + widest;
+  }
+  const size_t room = std::max<size_t>(figures < terminal_columns ? terminal_columns - figures : 0, 12);
+  cost::TextTable table(style);
+  table.header(rows.front());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    rows[i + 1].front() = shortened(rows[i + 1].front(), std::min<size_t>(room, 36));
+    table.row(rows[i + 1], std::abs(cases[i]->error()) > 0.2 ? "bad" : "");
+  }
+  return table.text();
 }
 
 std::string worst_rows(const Validation& v, const cost::Style& style) {
@@ -125,10 +150,7 @@ std::string worst_rows(const Validation& v, const cost::Style& style) {
   });
   if (order.size() > most) order.resize(most);
   if (order.empty()) return "";
-  cost::TextTable table(style);
-  table.header({" row  model", "GPUs", "layout", "measured", "predicted", "error", ""});
-  for (const Case* one : order) add_case(table, *one);
-  return "\nThe worst rows.\n" + table.text();
+  return "\nThe worst rows.\n" + case_table(order, style);
 }
 
 // "rows 1-3, 7".

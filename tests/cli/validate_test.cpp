@@ -139,6 +139,29 @@ TEST(Validate, WhatAFileHoldsNeitherReachesTheTerminalNorWidensIt) {
   }
 }
 
+// A long name beside a wide layout and "held out": the name gives way, the figures stay.
+TEST(Validate, ALongNameGivesWayToTheFigures) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "rows.csv";
+  std::ofstream out(file);
+  out << "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,cp,pp,vpp,micro_batch,global_"
+         "batch_seqs,recompute,step_time_s\n";
+  for (const char* time : {"900.5", "901.5", "902.5"}) {
+    out << "SimuMax,Llama of a hundred and twenty-eight "
+           "layers,128,16384,128,8,53248,128256,8192,H100,16384,8,1,"
+           "16,8,16,32768,full,"
+        << time << "\n";
+  }
+  out.close();
+  const Outcome outcome = lockstep({"validate", file});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("tp 8 cp 1 pp 16x8 dp 128 mb 16"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("held out\n"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("     1  Llama of a"), std::string::npos) << outcome.out;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), terminal_columns) << line;
+}
+
 TEST(Validate, SetOverridesAKeyOfEveryRowAndTheHeadSaysSo) {
   const Outcome plain = lockstep({"validate"});
   const Outcome set = lockstep({"validate", "--set", "cluster.peak_flops_bf16=100e12"});
