@@ -103,6 +103,36 @@ def skipped_table(result):
     return "\n".join(lines)
 
 
+def of_source(case):
+    return next(name for name, begins, *_ in GROUPS if case["source"].startswith(begins))
+
+
+def choices_table(result):
+    """Rows with empty cells that the predicted-fastest choice fills, by group of sources."""
+    groups, rows = {}, {}
+    for c in result["cases"]:
+        rows[of_source(c)] = rows.get(of_source(c), 0) + 1
+        if c["choices"] > 1:
+            groups.setdefault(of_source(c), []).append(c)
+    lines = ["| source | rows | filled so | choices that fit | slowest that fits |", "| --- | --- | --- | --- | --- |"]
+    for name, cases in groups.items():
+        fit = ", ".join(f"{c['choices_that_fit']} of {c['choices']}" for c in cases)
+        slower = ", ".join(percent(c["slowest_choice"] / c["predicted"] - 1 if c["choices_that_fit"] > 1 else None, True)
+                           for c in cases)
+        lines.append(f"| {name} | {rows[name]} | {len(cases)} | {fit} | {slower} |")
+    return "\n".join(lines)
+
+
+def unfit_table(result):
+    """Rows that were run and whose layout the planner's memory model does not let into the GPU."""
+    lines = ["| row | source | GPUs | memory by plan | of |", "| --- | --- | --- | --- | --- |"]
+    for c in result["cases"]:
+        if not c["fits"]:
+            lines.append(f"| {c['row']} | {c['source']} | {c['n_gpus']} | {c['total_bytes'] / 1e9:.1f} GB | "
+                         f"{c['capacity_bytes'] / 1e9:g} GB |")
+    return "\n".join(lines)
+
+
 def worst_table(result):
     lines = ["| row | source | model | GPUs | tp, cp, pp x chunks, dp, micro-batch | measured | predicted | error |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
@@ -163,8 +193,8 @@ def main():
     result, own = validated(arguments.file), validated(OWN)
     groups = group_rows(result)
     of_own = [("papers", paper_table(own))]
-    of_all = [("by source", source_table(groups)), ("memory", memory_table(groups)), ("worst", worst_table(result)),
-              ("skipped", skipped_table(result))]
+    of_all = [("by source", source_table(groups)), ("memory", memory_table(groups)), ("unfit", unfit_table(result)),
+              ("choices", choices_table(result)), ("worst", worst_table(result)), ("skipped", skipped_table(result))]
     with open(arguments.out) as page:
         text = page.read()
     lacking = absent(groups)

@@ -144,10 +144,10 @@ Fact mfu_range() {
       .shown = {shown + " %", shown + " %"},
       .decided = most / least > 1 + daily ? Verdict::off : Verdict::holds,
       .why = {"By plan's step times P's three configurations alone span it: 8,192 GPUs, 16,384, and 16,384 "
-              "with 128K tokens a sequence. Over a day speed varies by 1 to 2 %.",
+              "with 128K tokens a sequence. (The H100's curve is fitted to two of these rows, "
+              "beside others.) Over a day speed varies by 1 to 2 %.",
               "按 plan 的步时，仅 P 的三种配置就跨过此区间：8192 块、16384 块、16384 块且序列 "
-              "128K。一天之内速度只变 "
-              "1 % 到 2 %。"},
+              "128K。（H100 的曲线是用其中两行连同其他数据拟合的。）一天之内速度只变 1 % 到 2 %。"},
       .formula =
           {"(6 N + 6 L H S) T / (step x GPUs x peak), of each configuration; off where they differ by more "
            "than a day's 2 %",

@@ -32,7 +32,8 @@ MeasuredTime from_rate(const Measurement& row, const config::RunFile& run, Model
   const bool palm = convention == ModelFlops::palm;
   return {model_flops(run, convention) / rate,
           given + (palm ? " of 6 x multiplying parameters + 12 layers hidden sequence"
-                        : " of 6 x all parameters + 6 layers hidden sequence (causal)"),
+                        : " of 6 x all parameters + 6 layers hidden sequence (causal; inferred, for the "
+                          "source prints no formula)"),
           ""};
 }
 

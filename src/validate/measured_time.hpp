@@ -13,9 +13,9 @@ enum class ModelFlops {
   // 6 x multiplying parameters + 12 layers hidden sequence a token, attention as if full, recompute never:
   // PaLM, arXiv:2204.02311, appendix B, and Megatron-LM's printed figures.
   palm,
-  // 6 x all parameters + 6 layers hidden sequence a token: causal attention counted as it is computed. Of the
-  // usual conventions the only one under which the three rows of arXiv:2407.21783, Table 4, agree with one
-  // model of the machine (docs/accuracy.md).
+  // 6 x all parameters + 6 layers hidden sequence a token: causal attention counted as it is computed. An
+  // inference, for arXiv:2407.21783 prints no formula: of the usual conventions the only one under which the
+  // three rows of its Table 4 agree with one model of the machine (docs/accuracy.md).
   all_parameters_causal,
 };
 

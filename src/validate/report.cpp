@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "base/terminal_text.hpp"
 #include "base/units.hpp"
+#include "config/value.hpp"
 #include "cost/step_figures.hpp"
 
 namespace lockstep::validate {
@@ -38,6 +39,9 @@ Json case_json(const Case& one) {
   json["measured_by"] = one.measured_by;
   json["predicted"] = one.predicted;
   json["error"] = one.error();
+  json["total_bytes"] = one.total_memory;
+  json["capacity_bytes"] = one.run.cluster.memory_bytes;
+  json["fits"] = one.fits;
   if (one.measured_memory) {
     json["measured_memory_bytes"] = *one.measured_memory;
     json["predicted_memory_bytes"] = *one.predicted_memory;
@@ -45,6 +49,9 @@ Json case_json(const Case& one) {
   }
   json["held_out"] = one.held_out;
   json["layout"] = cost::layout_json(one.run);
+  json["choices"] = one.choices.layouts;
+  json["choices_that_fit"] = one.choices.fitting;
+  json["slowest_choice"] = one.choices.slowest;
   json["assumed"] = one.assumed;
   return json;
 }
@@ -101,11 +108,36 @@ std::string layout_words(const Case& one) {
                      p.micro_batch);
 }
 
-void add_case(cost::TextTable& table, const Case& one) {
-  table.row({fmt::format("{:>4}  {}", one.row.row, shortened(one.row.model, 30)),
-             std::to_string(one.run.parallel.world_size()), layout_words(one), seconds(one.measured),
-             seconds(one.predicted), signed_percent(one.error()), one.held_out ? "held out" : ""},
-            std::abs(one.error()) > 0.2 ? "bad" : "");
+std::vector<std::string> case_cells(const Case& one) {
+  return {fmt::format("{:>4}  {}", one.row.row, one.row.model),
+          std::to_string(one.run.parallel.world_size()),
+          layout_words(one),
+          seconds(one.measured),
+          seconds(one.predicted),
+          signed_percent(one.error()),
+          one.held_out ? "held out" : ""};
+}
+
+// Names of models give way where the figures need the width.
+std::string case_table(const std::vector<const Case*>& cases, const cost::Style& style) {
+  std::vector<std::vector<std::string>> rows = {
+      {" row  model", "GPUs", "layout", "measured", "predicted", "error", ""}};
+  for (const Case* one : cases) rows.push_back(case_cells(*one));
+  constexpr size_t gap = 2;  // before each cell
+  size_t figures = gap;
+  for (size_t column = 1; column < rows.front().size(); ++column) {
+    size_t widest = 0;
+    for (const std::vector<std::string>& row : rows) widest = std::max(widest, columns(row[column]));
+    figures += gap + widest;
+  }
+  const size_t room = std::max<size_t>(figures < terminal_columns ? terminal_columns - figures : 0, 12);
+  cost::TextTable table(style);
+  table.header(rows.front());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    rows[i + 1].front() = shortened(rows[i + 1].front(), std::min<size_t>(room, 36));
+    table.row(rows[i + 1], std::abs(cases[i]->error()) > 0.2 ? "bad" : "");
+  }
+  return table.text();
 }
 
 std::string worst_rows(const Validation& v, const cost::Style& style) {
@@ -118,10 +150,7 @@ std::string worst_rows(const Validation& v, const cost::Style& style) {
   });
   if (order.size() > most) order.resize(most);
   if (order.empty()) return "";
-  cost::TextTable table(style);
-  table.header({" row  model", "GPUs", "layout", "measured", "predicted", "error", ""});
-  for (const Case* one : order) add_case(table, *one);
-  return "\nThe worst rows.\n" + table.text();
+  return "\nThe worst rows.\n" + case_table(order, style);
 }
 
 // "rows 1-3, 7".
@@ -135,6 +164,23 @@ std::string ranges(const std::string& one, const std::vector<int>& numbers) {
     i = last + 1;
   }
   return fmt::format("{}{} {}", one, numbers.size() == 1 ? "" : "s", out);
+}
+
+// What the planner's memory model does not let into its GPUs, though it was run.
+std::string rows_that_do_not_fit(const Validation& v) {
+  std::vector<int> rows;
+  const Case* fullest = nullptr;
+  const auto over = [](const Case& one) { return one.total_memory / one.run.cluster.memory_bytes; };
+  for (const Case& one : v.cases) {
+    if (one.fits) continue;
+    rows.push_back(one.row.row);
+    if (fullest == nullptr || over(one) > over(*fullest)) fullest = &one;
+  }
+  if (rows.empty()) return "";
+  return "\n" + filled(fmt::format("{} would not fit by plan's memory, the fullest with {} of {}: {}.",
+                                   rows.size() == 1 ? "1 row" : fmt::format("{} rows", rows.size()),
+                                   format_bytes(fullest->total_memory),
+                                   format_bytes(fullest->run.cluster.memory_bytes), ranges("row", rows)));
 }
 
 std::string skipped_rows(const Validation& v) {
@@ -168,6 +214,8 @@ std::string every_row(const Validation& v, const cost::Style& style) {
     out += fmt::format("  {}; measured {}, predicted {}, {}{}\n", layout_words(one), seconds(one.measured),
                        seconds(one.predicted), signed_percent(one.error()), one.held_out ? ", held out" : "");
     out += labelled("  measured: ", one.measured_by);
+    out += fmt::format("  memory by plan: {} of {}{}\n", format_bytes(one.total_memory),
+                       format_bytes(one.run.cluster.memory_bytes), one.fits ? "" : ", which does not fit");
     if (one.measured_memory) {
       out += fmt::format("  memory: measured {}, predicted {}, {}\n", format_bytes(*one.measured_memory),
                          format_bytes(*one.predicted_memory), signed_percent(*one.memory_error()));
@@ -183,6 +231,7 @@ Json validation_json(const Validation& v) {
   Json json;
   const Errors all = v.errors();
   json["file"] = v.file;
+  json["set"] = v.settings;
   json["rows"] = all.rows;
   json["predicted"] = all.rows - all.skipped;
   json["skipped"] = Json::array();
@@ -216,7 +265,10 @@ std::string validation_text(const Validation& v, bool rows, const cost::Style& s
       "{}: step times predicted by `lockstep plan`'s model. Errors are predicted / measured - 1; mean "
       "and max without sign. Held-out rows took no part in fitting the presets.",
       escaped(v.file)));
-  out += source_table(v, style) + worst_rows(v, style) + skipped_rows(v);
+  for (const std::string& setting : v.settings) {
+    out += labelled("Set on every row: ", escaped(config::shortened(setting)));
+  }
+  out += source_table(v, style) + rows_that_do_not_fit(v) + worst_rows(v, style) + skipped_rows(v);
   if (!v.unknown_columns.empty()) {
     out += "\n" +
            labelled("Columns that were not read: ", fmt::format("{}", fmt::join(v.unknown_columns, ", ")));

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "config/load.hpp"
+#include "config/toml_source.hpp"
 
 namespace lockstep::validate {
 
@@ -38,7 +39,8 @@ std::string recompute_literal(const std::string& words) {
 
 class Builder {
  public:
-  Builder(const Measurement& row, const SourceRule& rule) : row_(row), rule_(rule) {}
+  Builder(const Measurement& row, const SourceRule& rule, const std::vector<std::string>& settings)
+      : row_(row), rule_(rule), settings_(settings) {}
 
   RowRuns build() {
     RowRuns out;
@@ -48,6 +50,10 @@ class Builder {
     if (reasons_.empty()) add_candidates(out);
     out.reason = fmt::format("{}", fmt::join(reasons_, "; "));
     out.assumed = std::move(assumed_);
+    for (const std::string& setting : settings_) {
+      const std::string key = config::parse_override(setting).path();
+      std::erase_if(out.assumed, [&](const std::string& line) { return line.starts_with(key + " = "); });
+    }
     return out;
   }
 
@@ -191,44 +197,81 @@ class Builder {
     return has(key) ? std::vector<int64_t>{std::stoll(keys_.at(key))} : among;
   }
 
-  void add_candidates(RowRuns& out) {
+  std::vector<int64_t> chunk_choices() {
     const bool one_stage = keys_.at("parallel.pp") == "1";
-    if (rule_.micro_batches.empty()) assume("parallel.micro_batch", 1, "not given");
     if (one_stage || rule_.most_virtual_stages == 1) {
       assume("parallel.virtual_stages", 1, one_stage ? "one pipeline stage" : "not given");
     }
+    const bool interleaved = !rule_.interleaved.empty() && !has("parallel.virtual_stages");
+    if (interleaved) {
+      assumed_.push_back(fmt::format("parallel.schedule = \"interleaved\" ({})", rule_.interleaved));
+    }
+    std::vector<int64_t> among;
+    for (int64_t v = interleaved ? 2 : 1; v <= rule_.most_virtual_stages; ++v) among.push_back(v);
+    return choices("parallel.virtual_stages", among);
+  }
+
+  // Stages of unequal depth, and groups of micro-batches that a schedule of chunks does not fill, are no
+  // choice that anyone makes.
+  bool is_even(int64_t micro_batch, int64_t chunks) const {
+    const int64_t stages = std::stoll(keys_.at("parallel.pp"));
+    const int64_t replicas = has("parallel.dp") ? std::stoll(keys_.at("parallel.dp")) : 1;
+    return chunks == 1 || (*row_.layers % (chunks * stages) == 0 &&
+                           *row_.global_batch % (micro_batch * replicas * stages) == 0);
+  }
+
+  // What is wrong with it as a run file; empty: it is a candidate.
+  std::string add_candidate(int64_t micro_batch, int64_t chunks, RowRuns& out) const {
+    const std::string name = fmt::format("row {} as a run file", row_.row), file = text(micro_batch, chunks);
+    const config::Examined published = config::examine_run_text(file, name, {});
+    config::Examined examined = published;
+    if (published.problems.empty() && !settings_.empty()) {
+      examined = config::examine_run_text(file, name, settings_);
+      if (!examined.problems.empty()) out.refused_settings = config::to_string(examined.problems);
+    }
+    if (!examined.problems.empty()) {
+      const config::Problem& first = examined.problems.front();
+      return fmt::format("{}{}{}: {}", first.key, first.value.empty() ? "" : " = ", first.value, first.rule);
+    }
+    if (out.candidates.empty()) out.as_published = published.run;
+    out.candidates.push_back(std::move(examined.run));
+    return "";
+  }
+
+  void add_candidates(RowRuns& out) {
+    if (rule_.micro_batches.empty()) assume("parallel.micro_batch", 1, "not given");
     const std::vector<int64_t> micro_batches = choices("parallel.micro_batch", rule_.micro_batches);
-    std::vector<int64_t> chunks;
-    for (int64_t v = 1; v <= rule_.most_virtual_stages; ++v) chunks.push_back(v);
-    chunks = choices("parallel.virtual_stages", chunks);
+    const std::vector<int64_t> chunks = chunk_choices();
     out.chosen = micro_batches.size() * chunks.size() > 1;
     std::string refused;
     for (const int64_t micro_batch : micro_batches) {
       for (const int64_t v : chunks) {
-        // Stages of unequal depth are no choice that anyone makes.
-        if (out.chosen && *row_.layers % (v * std::stoll(keys_.at("parallel.pp"))) != 0 && v > 1) continue;
-        config::Examined examined = config::examine_run_text(text(micro_batch, v), "row", {});
-        if (examined.problems.empty()) {
-          if (out.chosen && v > 1 && examined.run.micro_batches() % examined.run.parallel.pp != 0) continue;
-          out.candidates.push_back(std::move(examined.run));
-        } else if (refused.empty()) {
-          const config::Problem& first = examined.problems.front();
-          refused =
-              fmt::format("{}{}{}: {}", first.key, first.value.empty() ? "" : " = ", first.value, first.rule);
-        }
+        if (out.chosen && !is_even(micro_batch, v)) continue;
+        const std::string wrong = add_candidate(micro_batch, v, out);
+        if (refused.empty()) refused = wrong;
       }
     }
-    if (out.candidates.empty()) reasons_.push_back(refused);
+    if (!out.candidates.empty()) return;
+    if (refused.empty()) {
+      refused = fmt::format(
+          "no vpp from {} to {} cuts the {} layers and the micro-batches of {} stages evenly: give vpp and "
+          "micro_batch",
+          chunks.front(), chunks.back(), *row_.layers, keys_.at("parallel.pp"));
+    }
+    reasons_.push_back(refused);
   }
 
   const Measurement& row_;
   const SourceRule& rule_;
+  const std::vector<std::string>& settings_;
   std::map<std::string, std::string> keys_;  // "table.key" to TOML literal
   std::vector<std::string> assumed_, reasons_;
 };
 
 }  // namespace
 
-RowRuns runs_of(const Measurement& row, const SourceRule& rule) { return Builder(row, rule).build(); }
+RowRuns runs_of(const Measurement& row, const SourceRule& rule, const std::vector<std::string>& settings) {
+  return Builder(row, rule, settings).build();
+}
 
 }  // namespace lockstep::validate

@@ -27,8 +27,12 @@ std::vector<SourceRule> all_rules() {
   return {
       {.source = "Megatron-LM SC21",
        .software = "megatron-2021",
-       .fills = {gpt, tied, no_sequence_parallel, plain_dp, one_chunk, megatron_order},
-       .micro_batches = {1, 2, 4, 8}},
+       .fills = {gpt, tied, no_sequence_parallel, plain_dp, megatron_order},
+       .micro_batches = {1, 2, 4, 8},
+       .most_virtual_stages = 8,
+       .interleaved =
+           "section 5.1; of its scatter/gather optimization nothing is modelled: each tensor-parallel "
+           "rank sends every boundary whole"},
       {.source = "Korthikanti", .software = "megatron-2021", .fills = {gpt, tied, plain_dp, megatron_order}},
       {.source = "MegaScale",
        .software = "megatron-2023",

@@ -33,6 +33,8 @@ struct SourceRule {
   // With one pipeline stage each layer's gradients are reduced by themselves, beside the backward pass.
   bool chunk_is_a_layer = false;
   int64_t most_virtual_stages = 1;  // the same for vpp: 1 to this
+  // Why an empty vpp of several pipeline stages is at least 2, for the source ran the interleaved schedule.
+  std::string_view interleaved = "";
 };
 
 // The rule of a source; a general one for a source that is not known.

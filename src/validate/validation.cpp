@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/error.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/program.hpp"
 #include "plan/memory.hpp"
@@ -38,26 +39,43 @@ Prediction predict(const config::RunFile& run) {
 struct Choice {
   size_t index = 0;
   Prediction prediction;
+  Choices among;
 };
 
 Choice choose(const std::vector<config::RunFile>& candidates) {
   Choice best;
+  best.among.layouts = candidates.size();
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Prediction prediction = predict(candidates[i]);
-    const bool better = prediction.fits != best.prediction.fits
-                            ? prediction.fits
-                            : prediction.seconds < best.prediction.seconds;
-    if (i == 0 || better) best = {i, prediction};
+    const bool first_that_fits = prediction.fits && best.among.fitting == 0;
+    if (prediction.fits) ++best.among.fitting;
+    if (i == 0 || first_that_fits) {
+      best.index = i, best.prediction = prediction, best.among.slowest = prediction.seconds;
+    } else if (prediction.fits == best.prediction.fits) {
+      if (prediction.seconds < best.prediction.seconds) best.index = i, best.prediction = prediction;
+      best.among.slowest = std::max(best.among.slowest, prediction.seconds);
+    }
   }
   return best;
 }
 
-std::string choice_text(const config::RunFile& run, const Choice& choice, size_t candidates) {
-  return fmt::format(
-      "parallel.micro_batch = {}, parallel.virtual_stages = {} (of {} choices the one predicted fastest that "
-      "fits{})",
-      run.parallel.micro_batch, run.parallel.virtual_stages, candidates,
-      choice.prediction.fits ? "" : "; none fits by the model");
+std::string choice_words(const Choice& choice) {
+  const Choices& among = choice.among;
+  const double longer = 100 * (among.slowest / choice.prediction.seconds - 1);
+  if (among.layouts == 1) return "no other divides the layers and the batch";
+  const std::string of = fmt::format("of {} choices the ", among.layouts);
+  if (among.fitting == 0) {
+    return of +
+           fmt::format("one predicted fastest; none fits, and the slowest takes {:.1f} % longer", longer);
+  }
+  if (among.fitting == 1) return of + "only one that fits";
+  return of +
+         fmt::format("one predicted fastest that fits; the slowest that fits takes {:.1f} % longer", longer);
+}
+
+std::string choice_text(const config::RunFile& run, const Choice& choice) {
+  return fmt::format("parallel.micro_batch = {}, parallel.virtual_stages = {} ({})", run.parallel.micro_batch,
+                     run.parallel.virtual_stages, choice_words(choice));
 }
 
 double mean(const std::vector<double>& values) {
@@ -94,25 +112,37 @@ Errors errors_of(const Validation& v, const std::function<bool(const Measurement
   return out;
 }
 
-void take(const Measurement& row, Validation& out) {
+void take(const Measurement& row, Validation& out, std::string& refused_settings) {
   const SourceRule& rule = rule_of(row.source);
-  RowRuns runs = runs_of(row, rule);
+  RowRuns runs = runs_of(row, rule, out.settings);
   if (!runs.reason.empty()) {
+    if (refused_settings.empty()) refused_settings = runs.refused_settings;
     out.skipped.push_back({row, runs.reason});
     return;
   }
   const Choice choice = choose(runs.candidates);
   const config::RunFile& run = runs.candidates[choice.index];
-  const MeasuredTime measured = measured_time(row, run, rule.model_flops);
-  const std::string reason = measured.reason.empty() ? impossible(row, run, measured) : measured.reason;
+  const MeasuredTime measured = measured_time(row, runs.as_published, rule.model_flops);
+  const std::string reason =
+      measured.reason.empty() ? impossible(row, runs.as_published, measured) : measured.reason;
   if (!reason.empty()) {
     out.skipped.push_back({row, reason});
     return;
   }
-  if (const std::string differ = parameters_differ(row, run); !differ.empty()) runs.assumed.push_back(differ);
-  if (runs.chosen) runs.assumed.push_back(choice_text(run, choice, runs.candidates.size()));
-  Case one{row,          run,          measured.seconds,        measured.how, choice.prediction.seconds,
-           std::nullopt, std::nullopt, std::move(runs.assumed), false,        false};
+  if (const std::string differ = parameters_differ(row, runs.as_published); !differ.empty()) {
+    runs.assumed.push_back(differ);
+  }
+  if (runs.chosen) runs.assumed.push_back(choice_text(run, choice));
+  Case one;
+  one.row = row;
+  one.run = run;
+  one.measured = measured.seconds;
+  one.measured_by = measured.how;
+  one.predicted = choice.prediction.seconds;
+  one.total_memory = choice.prediction.total;
+  one.fits = choice.prediction.fits;
+  one.choices = choice.among;
+  one.assumed = std::move(runs.assumed);
   if (row.memory_gib) {
     one.measured_memory = *row.memory_gib * 1073741824.0;
     one.predicted_memory = rule.memory_allocated ? choice.prediction.tensors : choice.prediction.total;
@@ -144,11 +174,14 @@ Errors Validation::errors(const std::string& source) const {
   return errors_of(*this, [&](const Measurement& row) { return row.source == source; });
 }
 
-Validation validate(const Measurements& measurements) {
+Validation validate(const Measurements& measurements, const std::vector<std::string>& settings) {
   Validation out;
+  out.settings = settings;
   out.file = measurements.name;
   out.unknown_columns = measurements.unknown_columns;
-  for (const Measurement& row : measurements.rows) take(row, out);
+  std::string refused_settings;
+  for (const Measurement& row : measurements.rows) take(row, out, refused_settings);
+  if (out.cases.empty() && !refused_settings.empty()) throw UsageError(refused_settings);
   std::vector<const Measurement*> known;
   for (const Case& one : out.cases) {
     if (is_known(one.row.source)) known.push_back(&one.row);

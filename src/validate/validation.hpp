@@ -12,13 +12,23 @@
 
 namespace lockstep::validate {
 
+// Where cells are empty: the layouts that a row may have had, of which the one predicted fastest that fits is
+// taken.
+struct Choices {
+  size_t layouts = 1, fitting = 0;
+  double slowest = 0;  // seconds of a step; of those that fit, of all where none does
+};
+
 struct Case {
   Measurement row;
   config::RunFile run;                                      // as it was predicted
   double measured = 0;                                      // seconds of a step
   std::string measured_by;                                  // how they come from the row
   double predicted = 0;                                     // seconds, plan::step_time
-  std::optional<double> measured_memory, predicted_memory;  // bytes of the fullest GPU, plan::memory_of
+  double total_memory = 0;                                  // bytes of the fullest GPU, plan::memory_of
+  bool fits = false;                                        // by it, in the GPU's memory
+  std::optional<double> measured_memory, predicted_memory;  // bytes; predicted: as it was measured
+  Choices choices;                                          //
   std::vector<std::string> assumed;                         // what the row does not say
   // Of a source that the presets were fitted on: whether the row took part, or was kept out. Both false for
   // any other.
@@ -49,6 +59,7 @@ struct Errors {
 
 struct Validation {
   std::string file;
+  std::vector<std::string> settings;         // "table.key=value", which override every row's run file
   std::vector<Case> cases;                   // in the order of the rows
   std::vector<Skipped> skipped;              //
   std::vector<std::string> unknown_columns;  // not read
@@ -58,7 +69,9 @@ struct Validation {
   Errors errors(const std::string& source) const;
 };
 
-// No row is an error: what cannot be predicted is skipped, with a reason.
-Validation validate(const Measurements& measurements);
+// No row is an error: what cannot be predicted is skipped, with a reason. `settings` are those of --set; what
+// was measured stays. UsageError where they leave no row to predict: an unknown key, or a value that no row
+// allows.
+Validation validate(const Measurements& measurements, const std::vector<std::string>& settings = {});
 
 }  // namespace lockstep::validate

@@ -56,7 +56,7 @@ TEST(AccuracyPage, AllItsTablesAreWhatTheProgramMakes) {
   if (!fs::exists(all_rows)) GTEST_SKIP() << "no ../shared/reference/ground_truth.csv here";
   const Ran run = accuracy("'" + all_rows + "' --check");
   EXPECT_EQ(run.code, 0) << run.text;
-  EXPECT_EQ(run.text, "checked: papers, by source, memory, worst, skipped\n");
+  EXPECT_EQ(run.text, "checked: papers, by source, memory, unfit, choices, worst, skipped\n");
 }
 
 TEST(AccuracyPage, AFigureThatIsNotTheProgramsIsFound) {

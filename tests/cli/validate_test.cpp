@@ -59,6 +59,25 @@ TEST(Validate, TheTableNamesSourcesAndSkippedRows) {
   EXPECT_NE(lockstep({"validate", "--rows"}).out.find("assumed: parallel.micro_batch"), std::string::npos);
 }
 
+// Llama 3's GPUs held what plan's memory model does not let in.
+TEST(Validate, RowsThatWouldNotFitAreNamed) {
+  const Json json = Json::parse(lockstep({"validate", "--json"}).out);
+  for (const Json& one : json.at("cases")) {
+    EXPECT_EQ(one.at("fits").get<bool>(), one.at("total_bytes") <= one.at("capacity_bytes"));
+    EXPECT_EQ(one.at("fits").get<bool>(), one.at("source") != "Llama 3 Herd Table 4");
+    EXPECT_GE(one.at("slowest_choice"), one.at("predicted"));
+    EXPECT_LE(one.at("choices_that_fit"), one.at("choices"));
+  }
+  const std::string text = lockstep({"validate", "--rows"}).out;
+  EXPECT_NE(
+      text.find("\n3 rows would not fit by plan's memory, the fullest with 101 GB of 80.0 GB: rows 23-25.\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  memory by plan: 81.4 GB of 80.0 GB, which does not fit\n"), std::string::npos);
+  const std::string fits = lockstep({"validate", "--set", "cluster.memory_bytes=110e9"}).out;
+  EXPECT_EQ(fits.find("would not fit"), std::string::npos) << fits;
+}
+
 TEST(Validate, BadRowsAreSkippedAndBadFilesRefused) {
   const TemporaryFolder folder;
   const std::string file = folder.path() / "rows.csv";
@@ -118,6 +137,57 @@ TEST(Validate, WhatAFileHoldsNeitherReachesTheTerminalNorWidensIt) {
     std::istringstream lines(outcome.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), terminal_columns) << line;
   }
+}
+
+// A long name beside a wide layout and "held out": the name gives way, the figures stay.
+TEST(Validate, ALongNameGivesWayToTheFigures) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "rows.csv";
+  std::ofstream out(file);
+  out << "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,cp,pp,vpp,micro_batch,global_"
+         "batch_seqs,recompute,step_time_s\n";
+  for (const char* time : {"900.5", "901.5", "902.5"}) {
+    out << "SimuMax,Llama of a hundred and twenty-eight "
+           "layers,128,16384,128,8,53248,128256,8192,H100,16384,8,1,"
+           "16,8,16,32768,full,"
+        << time << "\n";
+  }
+  out.close();
+  const Outcome outcome = lockstep({"validate", file});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("tp 8 cp 1 pp 16x8 dp 128 mb 16"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("held out\n"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("     1  Llama of a"), std::string::npos) << outcome.out;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), terminal_columns) << line;
+}
+
+TEST(Validate, SetOverridesAKeyOfEveryRowAndTheHeadSaysSo) {
+  const Outcome plain = lockstep({"validate"});
+  const Outcome set = lockstep({"validate", "--set", "cluster.peak_flops_bf16=100e12"});
+  ASSERT_EQ(set.code, 0) << set.err;
+  EXPECT_NE(set.out.find("Set on every row: cluster.peak_flops_bf16=100e12\n"), std::string::npos) << set.out;
+  EXPECT_EQ(plain.out.find("Set on every row"), std::string::npos);
+  const Json json =
+      Json::parse(lockstep({"validate", "--json", "--set", "cluster.peak_flops_bf16=100e12"}).out);
+  EXPECT_EQ(json.at("set"), Json::array({"cluster.peak_flops_bf16=100e12"}));
+  EXPECT_EQ(Json::parse(lockstep({"validate", "--json"}).out).at("set"), Json::array());
+}
+
+TEST(Validate, ASettingThatNoRowAllowsIsRefused) {
+  const auto refused = [](const std::string& setting) {
+    const Outcome outcome = lockstep({"validate", "--set", setting});
+    EXPECT_EQ(outcome.code, 2) << setting;
+    return outcome.err;
+  };
+  EXPECT_NE(
+      refused("cluster.peak_flops_bf17=1e12")
+          .find("--set cluster.peak_flops_bf17=1e12: cluster.peak_flops_bf17 = 1e12: unknown key; did you "
+                "mean cluster.peak_flops_bf16?"),
+      std::string::npos);
+  EXPECT_NE(refused("cluster.gemm_efficiency=2").find("must be from 1e-6 to 1.0"), std::string::npos);
+  EXPECT_NE(refused("cluster.gemm_curve=[{ flops = 1e9 }]").find("cluster.gemm_curve"), std::string::npos);
+  EXPECT_NE(refused("cluster").find("an override is written table.key=value"), std::string::npos);
 }
 
 }  // namespace

@@ -127,6 +127,7 @@ TEST(Claims, SayWhatElseTheListAsksFor) {
                                                                  {"step-tokens-a", "49.8 s"},
                                                                  {"step-tokens-a", "67 MB"},
                                                                  {"step-time", "6.46 s"},
+                                                                 {"mfu-range", "fitted to two of these rows"},
                                                                  {"layout-128k", "8,192 GPUs"},
                                                                  {"oversub", "21.9 TB/s"},
                                                                  {"ring-rounds", "32.8 ms"},

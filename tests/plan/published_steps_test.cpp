@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "config/load.hpp"
 #include "plan/report.hpp"
 
@@ -24,13 +26,15 @@ struct Source {
   double nic_bandwidth, within;
   const char* architecture;
   std::vector<Step> steps;
+  bool of_mean = false;
 };
 
 // `seconds`: as published, or from published TFLOP/s as docs/accuracy.md says. Not all rows: a few of each
 // source, written down here as run files, apart from how `validate` reads rows. `within`: the project's
-// target for the source, of its mean or, where it has one, of its largest error. arXiv:2104.04473, table 1;
-// arXiv:2205.05198, table 5; MegaScale, NSDI 2024, table 2; arXiv:2407.21783, table 4; Megatron-LM's README,
-// table of H100s; arXiv:2410.06511; SimuMax 1.2's measurements on B200; vTrain's data (MICRO 2024).
+// target for the source, of its mean or, where it has one, of its largest error. Each step keeps to it but
+// for `of_mean`, all rows of the source, whose mean does. arXiv:2104.04473, table 1; arXiv:2205.05198, table
+// 5; MegaScale, NSDI 2024, table 2; arXiv:2407.21783, table 4; Megatron-LM's README, table of H100s;
+// arXiv:2410.06511; SimuMax 1.2's measurements on B200; vTrain's data (MICRO 2024).
 const std::vector<Source>& sources() {
   static const std::vector<Source> all = {
       {"Narayanan et al.",
@@ -43,15 +47,20 @@ const std::vector<Source>& sources() {
        {
            {{30, 3072, 12288, 32, 32, 51200, 2, 1, 1, 32, 1, 0, 8, 512, 2048, 0}, false, R"("full")", 3.697},
            {{40, 6144, 24576, 48, 48, 51200, 8, 1, 1, 32, 1, 0, 8, 1024, 2048, 0}, false, R"("full")", 9.399},
-           {{60, 10240, 40960, 80, 80, 51200, 8, 1, 4, 32, 1, 0, 1, 1792, 2048, 0},
+           {{60, 10240, 40960, 80, 80, 51200, 8, 1, 4, 32, 5, 0, 2, 1792, 2048, 0},
             false,
             R"("full")",
             16.06},
-           {{96, 16384, 65536, 128, 128, 51200, 8, 1, 16, 15, 1, 0, 1, 2160, 2048, 0},
+           {{96, 16384, 65536, 128, 128, 51200, 8, 1, 16, 15, 6, 0, 1, 2160, 2048, 0},
             false,
             R"("full")",
             37.61},
-       }},
+           {{128, 25600, 102400, 160, 160, 51200, 8, 1, 64, 6, 2, 0, 1, 3072, 2048, 0},
+            false,
+            R"("full")",
+            102.63},
+       },
+       true},
       {"Korthikanti et al.",
        "megatron-2021",
        "a100-selene",
@@ -210,12 +219,16 @@ config::RunFile run_of(const Source& source, const Step& step) {
 
 TEST(PublishedSteps, ArePredictedWithinTheTargets) {
   for (const Source& source : sources()) {
+    double sum = 0;
     for (const Step& step : source.steps) {
       const config::RunFile run = run_of(source, step);
-      EXPECT_NEAR(plan_of(run).step.seconds / step.seconds, 1, source.within)
-          << source.name << ", " << run.parallel.world_size() << " GPUs, " << step.sizes.layers
-          << " layers of " << step.sizes.hidden;
+      const double ratio = plan_of(run).step.seconds / step.seconds;
+      sum += std::abs(ratio - 1);
+      if (source.of_mean) continue;
+      EXPECT_NEAR(ratio, 1, source.within) << source.name << ", " << run.parallel.world_size() << " GPUs, "
+                                           << step.sizes.layers << " layers of " << step.sizes.hidden;
     }
+    EXPECT_LT(sum / static_cast<double>(source.steps.size()), source.within) << source.name;
   }
 }
 

@@ -78,6 +78,17 @@ TEST(Accuracy, TheWholeFileReachesTheTargets) {
   EXPECT_LT(group(v, "SimuMax").memory_mean, 0.03);
 }
 
+// What the facts say of the MFU of these rows, and docs/accuracy.md of the long-context one.
+TEST(Accuracy, TwoOfLlama3sRowsAreFittedAndTheLongContextOneIsNot) {
+  int fitted = 0;
+  for (const Case& one : validate(own_measurements()).cases) {
+    if (!one.row.source.starts_with("Llama 3")) continue;
+    fitted += one.fitted ? 1 : 0;
+    EXPECT_EQ(one.held_out, one.row.sequence == 131072);
+  }
+  EXPECT_EQ(fitted, 2);
+}
+
 TEST(Accuracy, TheLongContextStepTakesAboutElevenSeconds) {
   const Validation v = validate(own_measurements());
   const auto found = std::find_if(v.cases.begin(), v.cases.end(),

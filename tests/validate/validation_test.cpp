@@ -1,11 +1,13 @@
 // What becomes of a row: choices, assumptions, reasons to skip it, and the summary of errors.
 #include "validate/validation.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
 #include "plan/report.hpp"
 
 namespace lockstep::validate {
@@ -39,6 +41,52 @@ TEST(Validation, PredictsWhatPlanPredicts) {
   EXPECT_FALSE(assumes(one, "parallel.tp"));
 }
 
+// What is measured by an MFU stays the published hardware's, whatever is set.
+TEST(Validation, AHalvedPeakMovesPredictionsAsPlanDoesAndNotWhatWasMeasured) {
+  const std::string text =
+      "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,global_batch_"
+      "seqs,"
+      "mfu_pct\n" +
+      model + "H100 80G,16,4,2,1,32,40\n";
+  const Measurements rows = read_measurements(text, "f");
+  const Case plain = validate(rows).cases.at(0);
+  const Validation halved = validate(rows, {"cluster.peak_flops_bf16=494.75e12"});
+  ASSERT_EQ(halved.cases.size(), 1u);
+  const Case& one = halved.cases[0];
+  EXPECT_EQ(halved.settings, std::vector<std::string>{"cluster.peak_flops_bf16=494.75e12"});
+  EXPECT_EQ(one.measured, plain.measured);
+  EXPECT_EQ(plain.run.cluster.peak_flops_bf16, 2 * one.run.cluster.peak_flops_bf16);
+  EXPECT_GT(one.predicted, 1.5 * plain.predicted);
+  EXPECT_LT(one.predicted, 2 * plain.predicted);
+  EXPECT_EQ(one.predicted, plan::plan_of(one.run).step.seconds);
+}
+
+// The last word: over a preset's curve too, a curve as TOML or the constant share that takes its place; and
+// over what the row says.
+TEST(Validation, SettingsAreTheLastWord) {
+  const Measurements rows = read_measurements(columns + model + "H100 80G,16,4,2,1,1,32,none,9,\n", "f");
+  const Case plain = validate(rows).cases.at(0);
+  const Case curve = validate(rows, {"cluster.gemm_curve=[{ flops = 1e9, efficiency = 0.3 }]"}).cases.at(0);
+  const Case share = validate(rows, {"cluster.gemm_efficiency=0.3"}).cases.at(0);
+  EXPECT_GT(curve.predicted, 1.2 * plain.predicted);
+  EXPECT_EQ(curve.predicted, share.predicted);
+  const Case zero = validate(rows, {"parallel.zero=0", "parallel.zero=2"}).cases.at(0);
+  EXPECT_EQ(zero.run.parallel.zero, 2);
+  EXPECT_TRUE(assumes(plain, "parallel.zero"));
+  EXPECT_FALSE(assumes(zero, "parallel.zero"));
+}
+
+TEST(Validation, ARowThatASettingDoesNotFitIsSkippedWhereOthersAreNot) {
+  const Measurements rows = read_measurements(
+      columns + model + "H100 80G,16,4,2,1,1,32,none,9,\n" + model + "H100 80G,8,8,1,1,1,32,none,9,\n", "f");
+  const Validation v = validate(rows, {"parallel.tp=8"});
+  ASSERT_EQ(v.cases.size(), 1u);
+  EXPECT_EQ(v.cases[0].row.row, 2);
+  EXPECT_NE(v.skipped.at(0).reason.find("cluster.gpus = 16: must be"), std::string::npos)
+      << v.skipped[0].reason;
+  EXPECT_THROW(validate(rows, {"parallel.tp=7"}), UsageError);
+}
+
 TEST(Validation, AnEmptyMicroBatchIsTheFastestThatFits) {
   const Validation v = of(model + "H100 80G,16,4,2,1,,32,none,9,\n");
   ASSERT_EQ(v.cases.size(), 1u) << v.skipped.at(0).reason;
@@ -57,6 +105,74 @@ TEST(Validation, AnEmptyMicroBatchIsTheFastestThatFits) {
     }
   }
   EXPECT_GT(others, 1);
+}
+
+// The span of what an empty cell may have been, against each choice by itself.
+TEST(Validation, AnEmptyCellsSpanIsThatOfTheChoicesThatFit) {
+  const auto row = [](const std::string& gpus, const std::string& micro_batch) {
+    return of(model + "H100 80G," + gpus + ",4,2,1," + micro_batch + ",32,none,9,\n").cases.at(0);
+  };
+  double fastest = 1e9, slowest = 0;
+  size_t fitting = 0;
+  for (const char* micro_batch : {"1", "2", "4", "8"}) {
+    const Case one = row("16", micro_batch);
+    EXPECT_EQ(one.choices.layouts, 1u);
+    if (!one.fits) continue;
+    ++fitting;
+    fastest = std::min(fastest, one.predicted);
+    slowest = std::max(slowest, one.predicted);
+  }
+  const Case chosen = row("16", "");
+  EXPECT_EQ(chosen.choices.layouts, 4u);
+  EXPECT_EQ(chosen.choices.fitting, fitting);
+  EXPECT_EQ(chosen.predicted, fastest);
+  EXPECT_EQ(chosen.choices.slowest, slowest);
+  EXPECT_GT(slowest, 1.001 * fastest);
+  EXPECT_TRUE(
+      assumes(chosen, fmt::format("(of 4 choices the one predicted fastest that fits; the slowest that "
+                                  "fits takes {:.1f} % longer)",
+                                  100 * (slowest / fastest - 1))));
+}
+
+TEST(Validation, WhatFitsIsWhatThePlansMemorySays) {
+  const auto row = [](const std::string& micro_batch) {
+    return of(model + "H100 80G,2,2,1,1," + micro_batch + ",32,none,9,\n").cases.at(0);
+  };
+  for (const char* micro_batch : {"1", "8"}) {
+    const Case one = row(micro_batch);
+    const plan::MemoryReport memory = plan::plan_of(one.run).memory;
+    EXPECT_EQ(one.total_memory, static_cast<double>(memory.fullest().total()));
+    EXPECT_EQ(one.fits, one.total_memory <= 80e9);
+    EXPECT_EQ(one.fits, memory.fits());
+  }
+  // 8.03e9 parameters on 2 GPUs: 16 bytes of each are 64 GB a GPU, and no choice leaves room for more.
+  const Case none = row("");
+  EXPECT_EQ(none.choices.fitting, 0u);
+  EXPECT_FALSE(none.fits);
+  EXPECT_TRUE(assumes(none, "(of 4 choices the one predicted fastest; none fits, and the slowest takes "));
+}
+
+// arXiv:2104.04473, section 5.1: Table 1 ran with the interleaved schedule. 60 layers on 4 stages: 3 or 5
+// chunks.
+TEST(Validation, OfSc21AnEmptyVppIsTheFastestInterleavedOne) {
+  const auto row = [](const std::string& layers, const std::string& vpp) {
+    return of("Megatron-LM SC21,GPT," + layers + ",10240,80,80,40960,51200,2048,A100-80G,1024,8,4," + vpp +
+              ",1,1792,full,16,\n");
+  };
+  const Validation v = row("60", "");
+  ASSERT_EQ(v.cases.size(), 1u) << v.skipped.at(0).reason;
+  const Case& chosen = v.cases[0];
+  EXPECT_EQ(chosen.run.parallel.schedule, config::ScheduleKind::interleaved);
+  EXPECT_TRUE(assumes(chosen, "parallel.schedule = \"interleaved\" (section 5.1; of its scatter/gather"));
+  const double three = row("60", "3").cases.at(0).predicted, five = row("60", "5").cases.at(0).predicted;
+  EXPECT_NE(three, five);
+  EXPECT_EQ(chosen.predicted, std::min(three, five));
+  const Case given = row("60", "1").cases.at(0);
+  EXPECT_EQ(given.run.parallel.schedule, config::ScheduleKind::one_f_one_b);
+  EXPECT_FALSE(assumes(given, "interleaved"));
+  EXPECT_EQ(row("44", "").skipped.at(0).reason,
+            "no vpp from 2 to 8 cuts the 44 layers and the micro-batches of 4 stages evenly: give vpp and "
+            "micro_batch");
 }
 
 TEST(Validation, SkipsWhatItDoesNotUnderstandAndSaysWhy) {
