@@ -171,7 +171,7 @@ struct TrainConfig {
   int64_t sequence = 128;     // tokens
   int64_t global_batch = 16;  // sequences
   int64_t steps = 100;
-  int64_t tokens = 0;  // planned length of the whole training, for `plan`; 0: steps x batch
+  int64_t tokens = 0;  // planned length of the whole training, for `plan`; 0: what the steps read
   // Batch sizes before global_batch, each "SEQUENCES:LAST_STEP", ascending.
   std::vector<std::string> batch_ramp;
   Optimizer optimizer = Optimizer::adamw;

@@ -56,24 +56,32 @@ std::string traffic_text(const Plan& plan, const cost::Style& style) {
   return p.world_size() == 1 ? "" : out + table.text();
 }
 
-// Megawatt-hours of the whole training.
-std::optional<double> energy_of(const Plan& plan) {
-  if (!plan.power) return std::nullopt;
-  return cost::megawatt_hours(plan.power->average(), plan.training.days);
-}
-
 std::string training_text(const Plan& plan, const cost::Style& style) {
-  std::string out = "\nThe whole training, if every step takes as long and none is lost.\n";
+  std::string out =
+      plan.run.train.batch_ramp.empty()
+          ? "\nThe whole training, if every step takes as long and none is lost.\n"
+          : "\nThe whole training with its batch ramp, if all steps of a batch take as long and "
+            "none is lost.\n";
   cost::TextTable table(style);
   table.row({"tokens", format_count(plan.training.tokens)});
   table.row({"days", figure(plan.training.days)});
   table.row({"GPU-hours", figure(plan.training.gpu_hours)});
   table.row({fmt::format("cost at ${} a GPU-hour", figure(plan.run.cluster.usd_per_gpu_hour)),
              fmt::format("${}", figure(plan.training.usd))});
-  if (const std::optional<double> energy = energy_of(plan)) {
+  if (const std::optional<double> energy = plan.training.megawatt_hours) {
     table.row({"energy", format_quantity(*energy * 1e6, "Wh")});
   }
   return out + table.text();
+}
+
+// A step of another batch, as of train.batch_ramp's stages.
+StepCost step_cost(config::RunFile run, int64_t sequences) {
+  run.train.global_batch = sequences;
+  run.train.batch_ramp.clear();
+  const parallel::Layout layout(run);
+  const StepTime time = step_time(layout, parallel::build_step_programs(layout));
+  const std::optional<cost::Power> power = cost::power_of(run, time.split);
+  return {time.seconds, power ? std::optional(power->average()) : std::nullopt};
 }
 
 }  // namespace
@@ -85,14 +93,19 @@ Plan plan_of(const config::RunFile& run) {
   MemoryReport memory = memory_of(layout, programs);
   const parallel::Program& fullest = programs.at(static_cast<size_t>(memory.fullest().stage));
   const Traffic traffic = traffic_of(layout, fullest);
+  const std::optional<cost::Power> power = cost::power_of(run, time.split);
+  const StepCost whole{time.seconds, power ? std::optional(power->average()) : std::nullopt};
+  const Training training = training_of(run, [&](int64_t sequences) {
+    return sequences == run.train.global_batch ? whole : step_cost(run, sequences);
+  });
   return {run,
           std::move(memory),
           memory_curve(layout, fullest),
           training_state(static_cast<double>(model::parameter_count(run.model)), run.train),
           traffic,
           cost::step_figures(run, time.seconds, time.bubble_fraction, time.split),
-          training_of(run, time.seconds),
-          cost::power_of(run, time.split)};
+          training,
+          power};
 }
 
 Json plan_json(const Plan& plan) {
@@ -114,7 +127,7 @@ Json plan_json(const Plan& plan) {
   training["days"] = plan.training.days;
   training["gpu_hours"] = plan.training.gpu_hours;
   training["usd"] = plan.training.usd;
-  const std::optional<double> energy = energy_of(plan);
+  const std::optional<double> energy = plan.training.megawatt_hours;
   training["energy_megawatt_hours"] = energy ? Json(*energy) : Json(nullptr);
   json["training"] = training;
   return json;

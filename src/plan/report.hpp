@@ -10,6 +10,7 @@
 #include "plan/memory.hpp"
 #include "plan/step_time.hpp"
 #include "plan/traffic.hpp"
+#include "plan/training.hpp"
 
 namespace lockstep::plan {
 

@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t most_columns = 100;
 
-double bytes_of(const Plan& plan) { return static_cast<double>(plan.memory.fullest().total()); }
-
 // Lines of at most so many columns, broken at spaces; those after the first begin with `indent` spaces.
 std::string hanging(const std::string& text, size_t indent) {
   std::string out = text;
@@ -59,22 +57,35 @@ Cells layout_cells(const Plan& plan) {
           recompute_text(p)};
 }
 
-bool any_twins(const std::vector<RankedPlan>& best) {
-  return std::any_of(best.begin(), best.end(), [](const auto& one) { return one.twins > 0; });
+bool any_equivalents(const std::vector<RankedPlan>& best) {
+  return std::any_of(best.begin(), best.end(), [](const auto& one) { return one.equivalents > 0; });
 }
 
 std::string best_table(const std::vector<RankedPlan>& best, const cost::Style& style) {
-  const bool twins = any_twins(best);
+  const bool equivalents = any_equivalents(best);
   cost::TextTable table(style);
   Cells header = layout_columns;
-  if (twins) header.push_back("twins");
+  if (equivalents) header.push_back("equal");
   table.header(header);
   for (const RankedPlan& one : best) {
     Cells row = layout_cells(one.plan);
-    if (twins) row.push_back(one.twins > 0 ? std::to_string(one.twins) : "-");
+    if (equivalents) row.push_back(one.equivalents > 0 ? fmt::format("+ {}", one.equivalents) : "-");
     table.row(row);
   }
   return table.text();
+}
+
+// What the best table is, and what it does not hold.
+std::string best_caption(const SearchResult& result) {
+  std::string out = fmt::format(
+      "\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch).\n", result.best.size());
+  if (any_equivalents(result.best)) {
+    out += "equal: so many equivalent layouts, of the same tp, cp, pp and dp, have the same figures.\n";
+  }
+  if (!result.complete) {
+    out += "Only the fastest by estimate were planned in full; others may be as fast as the last of these.\n";
+  }
+  return out;
 }
 
 std::string front_table(const std::vector<Plan>& plans, const cost::Style& style) {
@@ -135,6 +146,12 @@ std::string neighbours_text(const std::vector<Neighbour>& neighbours) {
   return out;
 }
 
+// What a run says of its steps and a search, of one batch, does not take.
+std::vector<std::string> ignored_keys(const config::RunFile& run) {
+  if (run.train.batch_ramp.empty()) return {};
+  return {"train.batch_ramp"};
+}
+
 Json layout_entry(const Plan& plan) {
   Json json = plan_json(plan);
   json.erase("memory_curve");  // taken out; `plan` of the layout alone has it
@@ -152,7 +169,7 @@ Json search_json(const SearchResult& result) {
   json["layouts"] = Json::array();
   for (const RankedPlan& one : result.best) {
     json["layouts"].push_back(layout_entry(one.plan));
-    json["layouts"].back()["twins"] = one.twins;
+    json["layouts"].back()["equivalents"] = one.equivalents;
   }
   json["pareto"] = Json::array();
   for (const Plan& plan : result.front) json["pareto"].push_back(layout_entry(plan));
@@ -168,9 +185,11 @@ Json search_json(const SearchResult& result) {
     json["closest"] = layout_entry(*result.closest);
   }
   json["held"] = result.held;
+  json["ignored"] = ignored_keys(result.run);
   json["evaluated"] = result.evaluated;
   json["left_out"] = result.left_out;
   json["valid"] = result.valid;
+  json["complete"] = result.complete;
   json["wall_seconds"] = result.wall_seconds;
   json["largest_difference"] = result.difference;
   return json;
@@ -181,8 +200,7 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
   const Plan& best = result.best.front().plan;
   std::string out = fmt::format(
       "{} on {} {} GPUs, batch {} x {} tokens.\n{} layouts evaluated in memory and time, the ones below "
-      "planned "
-      "in full, in {}; {} fit.\n",
+      "planned in full, in {};\nabout {} fit.\n",
       run.name, format_thousands(run.cluster.gpus), run.cluster.gpu, format_thousands(run.train.global_batch),
       format_thousands(run.train.sequence), format_thousands(result.evaluated),
       format_seconds(result.wall_seconds), format_thousands(result.valid));
@@ -191,15 +209,19 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
                        format_thousands(result.left_out), format_thousands(most_searched_passes));
   }
   if (!result.held.empty()) out += held_text(result.held);
+  for (const std::string& key : ignored_keys(run)) {
+    out += fmt::format("{} is left out: every step is of the whole batch.\n", key);
+  }
   out += fmt::format("\nThe best: {}, {} of each GPU's {}.\n", format_seconds(best.step.seconds),
                      format_bytes(bytes_of(best)), format_bytes(static_cast<double>(best.memory.capacity)));
-  out += fmt::format("\nThe {} fastest that fit (computed; V: chunks a stage, seqs: a micro-batch{}).\n",
-                     result.best.size(), any_twins(result.best) ? "; twins: others alike" : "");
+  out += best_caption(result);
   out += best_table(result.best, style);
   out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
   out += front_table(result.front, style);
-  out += "\nWhy others lost, each with the best choice of all else (FSDP: zero 3 without tp, cp and pp).\n";
+  out +=
+      "\nWhy others lost, each with the best choice of all else (FSDP: zero 3 without tp, cp and pp);\n"
+      "where none of a kind fits, the smallest.\n";
   out += neighbours_text(result.neighbours);
   if (result.difference > 0.01) {
     out +=

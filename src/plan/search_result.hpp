@@ -6,20 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/report.hpp"
+#include "plan/search_neighbours.hpp"
 
 namespace lockstep::plan {
-
-// A layout that a reader may expect to win, and why it does not.
-struct Neighbour {
-  std::string what;  // "the run file's own", "tp x 2 = 16"
-  std::string why;   // "does not fit: 93.1 GB of 80.0 GB"
-};
-
-struct RankedPlan {
-  Plan plan;          // without its memory curve
-  int64_t twins = 0;  // as in Ranked
-};
 
 struct SearchResult {
   config::RunFile run;            // that was asked for
@@ -29,8 +18,9 @@ struct SearchResult {
   std::vector<Neighbour> neighbours;
   std::optional<Plan> closest;  // the smallest, where none fits
   int64_t evaluated = 0;        // layouts, in memory and time
-  int64_t valid = 0;            // of those that fit
+  int64_t valid = 0;            // of those that fit by the search's bytes, within 1 % of the full plan's
   int64_t left_out = 0;         // for their number of passes a step
+  bool complete = true;         // no other layout can be as fast as one of `best`, nor fill its places
   double wall_seconds = 0;      // of all of it
   double difference = 0;        // largest relative difference between search and plan, of what is shown
 };

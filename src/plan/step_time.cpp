@@ -188,16 +188,4 @@ StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::P
   return time;
 }
 
-Training training_of(const config::RunFile& run, double step_seconds) {
-  const double batch = static_cast<double>(run.train.global_batch * run.train.sequence);
-  Training t;
-  t.tokens = run.train.tokens > 0 ? static_cast<double>(run.train.tokens)
-                                  : static_cast<double>(run.train.steps) * batch;
-  const double hours = t.tokens / batch * step_seconds / 3600;
-  t.days = hours / 24;
-  t.gpu_hours = hours * static_cast<double>(run.parallel.world_size());
-  t.usd = t.gpu_hours * run.cluster.usd_per_gpu_hour;
-  return t;
-}
-
 }  // namespace lockstep::plan

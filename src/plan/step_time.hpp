@@ -16,13 +16,4 @@ struct StepTime {
 // `programs`: the layout's, one a stage.
 StepTime step_time(const parallel::Layout& layout, const std::vector<parallel::Program>& programs);
 
-// The whole training: train.tokens when given, else steps x batch.
-struct Training {
-  double tokens = 0;
-  double days = 0;
-  double gpu_hours = 0;
-  double usd = 0;
-};
-Training training_of(const config::RunFile& run, double step_seconds);
-
 }  // namespace lockstep::plan

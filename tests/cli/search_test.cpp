@@ -57,7 +57,8 @@ TEST(PlanSearch, TextFitsATerminal) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 104u) << line;  // "µ" takes two
-  for (const char* part : {"layouts evaluated", "the run file's own", "FSDP alone", "Time against memory"}) {
+  for (const char* part :
+       {"layouts evaluated", "about ", "the run file's own", "FSDP alone", "Time against memory"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part;
   }
 }
@@ -124,6 +125,18 @@ TEST(PlanSearch, KeepsToWhatFlagsGiveAndSaysSo) {
     EXPECT_EQ(one["layout"]["tp"], 2);
     EXPECT_EQ(one["layout"]["schedule"], "gpipe");
   }
+}
+
+// A search is of one batch; steps of a ramp are smaller.
+TEST(PlanSearch, SaysThatItLeavesOutTheBatchRamp) {
+  const std::vector<std::string> ramp = {"train.batch_ramp=[\"32:100\"]"};
+  EXPECT_NE(small_search(ramp).out.find("train.batch_ramp is left out"), std::string::npos);
+  EXPECT_EQ(small_search({}).out.find("batch_ramp"), std::string::npos);
+  const Json with = Json::parse(small_search(ramp, true).out),
+             without = Json::parse(small_search({}, true).out);
+  EXPECT_EQ(with["ignored"], Json::array({"train.batch_ramp"}));
+  EXPECT_EQ(without["ignored"], Json::array());
+  EXPECT_EQ(with["layouts"][0]["step"], without["layouts"][0]["step"]);
 }
 
 TEST(PlanSearch, HelpFitsATerminal) {

@@ -1,10 +1,9 @@
-// Which layouts a search tries, and what is kept of them.
+// Which layouts a search tries.
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "base/error.hpp"
-#include "plan/search_ranking.hpp"
 #include "plan/search_result.hpp"
 
 namespace lockstep::plan {
@@ -190,41 +189,6 @@ TEST(SearchSpace, LeavesOutStepsOfTooManyPasses) {
   EXPECT_GT(2 * many.most, most_searched_passes);
   // Larger micro-batches are valid with more sequences; with the same ones as many layouts are found.
   EXPECT_GE(many.taken + many.without, few.taken);
-}
-
-// What is shown fits as the full plan counts, however near to the capacity the search's own bytes are.
-TEST(SearchResult, ShowsWhatFitsByItsPlan) {
-  for (const char* capacity : {"30e9", "30.3e9", "41.9e9", "52.9e9"}) {
-    const SearchResult result = search_layouts(run_with(
-        {"cluster.gpus=96", "train.global_batch=480", std::string("cluster.memory_bytes=") + capacity}));
-    ASSERT_FALSE(result.best.empty()) << capacity;
-    double before = 0;
-    for (const RankedPlan& one : result.best) {
-      EXPECT_TRUE(one.plan.memory.fits()) << capacity;
-      EXPECT_GE(one.plan.step.seconds, before);
-      before = one.plan.step.seconds;
-    }
-    for (const Plan& plan : result.front) EXPECT_TRUE(plan.memory.fits()) << capacity;
-    EXPECT_LE(result.difference, 0.02);
-  }
-}
-
-// As many layouts as it keeps, each once, those that say the same with their number.
-TEST(Ranking, CountsTwinsOnce) {
-  Ranking ranking(100, 3);
-  SearchLayout layout;
-  for (const double seconds : {4.0, 3.0, 3.00001, 2.0, 3.0, 5.0}) ranking.take(layout, {seconds, 10});
-  layout.tp = 2;
-  ranking.take(layout, {3, 10});
-  ranking.take(layout, {2, 200});
-  ASSERT_EQ(ranking.best().size(), 3u);
-  EXPECT_EQ(ranking.best()[0].evaluation.seconds, 2);
-  EXPECT_EQ(ranking.best()[0].twins, 0);
-  EXPECT_EQ(ranking.best()[1].twins, 2);
-  EXPECT_EQ(ranking.best()[1].layout.tp, 1);
-  EXPECT_EQ(ranking.best()[2].layout.tp, 2);
-  EXPECT_EQ(ranking.evaluated(), 8);
-  EXPECT_EQ(ranking.valid(), 7);
 }
 
 }  // namespace

@@ -172,14 +172,16 @@ TEST(Search, AgreesWithPlansWhoseLastGroupIsSmaller) {
   }
 }
 
-// The fastest by the closed form is nearly the fastest of its rivals by the simulator.
+// The fastest by the closed form is nearly the fastest of the 50 fastest by the simulator.
 void expect_the_best(const config::RunFile& base, int64_t gpus, int64_t batch) {
   LayoutSearch search(base, {batch});
   Ranking ranking(base.cluster.memory_bytes, 50);
   search.run_over(gpus, ranking);
-  ASSERT_EQ(ranking.best().size(), 50u);
+  std::vector<Ranked> fastest = ranking.fastest();
+  ASSERT_GE(fastest.size(), 50u);
+  fastest.resize(50);
   double least = 0, of_first = 0;
-  for (const Ranked& ranked : ranking.best()) {
+  for (const Ranked& ranked : fastest) {
     const parallel::Layout layout(search.run_of(ranked.layout));
     sim::StepOptions options;
     options.jitter = false;
@@ -192,7 +194,7 @@ void expect_the_best(const config::RunFile& base, int64_t gpus, int64_t batch) {
   EXPECT_LE(of_first, 1.01 * least) << gpus;
 }
 
-TEST(Search, ItsBestIsWithinOnePercentOfTheSimulatorsBest) {
+TEST(Search, ItsBestIsWithinOnePercentOfTheSimulatorsBestOfItsTop50) {
   expect_the_best(small_run("llama3-8b"), 64, 128);
   expect_the_best(small_run("llama3-70b"), 256, 256);
   expect_the_best(large_run(), 1024, 512);

@@ -251,19 +251,6 @@ TEST(StepTime, WaitsForABatchAsTheSimulatorDoes) {
   EXPECT_NEAR(step.seconds, 100, 1e-9);
 }
 
-TEST(StepTime, TrainingTimeAndCost) {
-  const config::RunFile run = large_run();
-  const Training t = training_of(run, 6.0);
-  EXPECT_EQ(t.tokens, 15.6e12);
-  EXPECT_NEAR(t.days, 15.6e12 / 16777216 * 6 / 86400, 1e-9);
-  EXPECT_NEAR(t.gpu_hours, t.days * 24 * 16384, 1e-3);
-  EXPECT_NEAR(t.usd, t.gpu_hours * run.cluster.usd_per_gpu_hour, 1e-3);
-  config::RunFile by_steps = run;
-  by_steps.train.tokens = 0;
-  by_steps.train.steps = 10;
-  EXPECT_EQ(training_of(by_steps, 6.0).tokens, 167772160);
-}
-
 TEST(PlanReport, JsonHasTheNamesOfTheInterface) {
   const Json json = plan_json(plan_of(large_run()));
   std::vector<std::string> names, training;
