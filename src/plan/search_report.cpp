@@ -95,8 +95,17 @@ std::string front_table(const std::vector<Plan>& plans, const cost::Style& style
   return table.text();
 }
 
-// What makes the run file into a layout, for the command line.
-std::string settings_text(const config::RunFile& run) {
+// As --set takes it: a word, or a list.
+std::string recompute_setting(const std::vector<std::string>& recompute) {
+  if (recompute.empty()) return "none";
+  if (recompute.front() == "full") return "full";
+  std::string list;
+  for (const std::string& op : recompute) list += fmt::format("{}\"{}\"", list.empty() ? "" : ",", op);
+  return fmt::format("'[{}]'", list);
+}
+
+// What makes the run file `from` into a layout, for the command line.
+std::string settings_text(const config::RunFile& run, const config::ParallelConfig& from) {
   const config::ParallelConfig& p = run.parallel;
   std::vector<std::string> settings;
   const auto set = [&](const char* key, const std::string& value) {
@@ -116,9 +125,14 @@ std::string settings_text(const config::RunFile& run) {
   }
   set("schedule", config::to_string(p.schedule));
   set("sequence_parallel", p.sequence_parallel ? "true" : "false");
-  std::string again;
-  for (const std::string& op : p.recompute) again += fmt::format("{}\"{}\"", again.empty() ? "" : ",", op);
-  set("recompute", fmt::format("'[{}]'", again));
+  set("recompute", recompute_setting(p.recompute));
+  if (p.gathered_input != from.gathered_input) set("gathered_input", config::to_string(p.gathered_input));
+  if (p.gradient_scatter != from.gradient_scatter) {
+    set("gradient_scatter", config::to_string(p.gradient_scatter));
+  }
+  if (p.reshard_after_forward != from.reshard_after_forward) {
+    set("reshard_after_forward", p.reshard_after_forward ? "true" : "false");
+  }
   std::string out;
   size_t column = most_columns;
   for (const std::string& setting : settings) {
@@ -216,7 +230,7 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
                      format_bytes(bytes_of(best)), format_bytes(static_cast<double>(best.memory.capacity)));
   out += best_caption(result);
   out += best_table(result.best, style);
-  out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run);
+  out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run, result.run.parallel);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
   out += front_table(result.front, style);
   out +=

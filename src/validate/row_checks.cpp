@@ -14,6 +14,7 @@ namespace {
 
 constexpr double rounding = 0.03;      // sources round parameters
 constexpr double another_model = 0.1;  // no rounding
+constexpr double slowest = 1e-4;       // of the peak: no training is
 
 double parameters(const config::RunFile& run) {
   return static_cast<double>(model::parameter_count(run.model));
@@ -54,6 +55,10 @@ std::string impossible(const Measurement& row, const config::RunFile& run, const
   }
   const double rate = rate_of(row, run, measured);
   const double peak = cluster::Hardware(run.cluster, run.train.dtype).peak_flops();
+  if (rate < slowest * peak) {
+    return fmt::format("{} would be {} a GPU, less than a ten-thousandth of its peak of {}: correct the cell",
+                       time_cell(row), format_quantity(rate, "FLOP/s"), format_quantity(peak, "FLOP/s"));
+  }
   if (rate > peak) {
     return fmt::format("{} would be {} a GPU, whose peak is {}: correct the cell, the batch or the model",
                        time_cell(row), format_quantity(rate, "FLOP/s"), format_quantity(peak, "FLOP/s"));

@@ -115,6 +115,38 @@ TEST(PlanSearch, WhatItCannotCountIsRefused) {
   }
 }
 
+// The settings between "alone:" and the next empty line, as a shell splits them.
+std::vector<std::string> settings_of_the_best(const std::string& text) {
+  const size_t begin = text.find("alone:\n") + 7, end = text.find("\n\n", begin);
+  std::string printed = std::regex_replace(text.substr(begin, end - begin), std::regex(R"([\\'\n])"), "");
+  std::istringstream words(printed);
+  std::vector<std::string> out;
+  for (std::string word; words >> word;) out.push_back(word);
+  return out;
+}
+
+// Whatever it recomputes, and whatever the run file says that the layout cannot have.
+TEST(PlanSearch, TheCommandOfTheBestPlansIt) {
+  for (const std::vector<std::string>& settings :
+       {std::vector<std::string>{"parallel.recompute=full"},
+        {"parallel.recompute=[\"norm\",\"swiglu\"]"},
+        {"parallel.recompute=none", "parallel.gradient_scatter=micro_batch"},
+        {"parallel.reshard_after_forward=false"}}) {
+    const Outcome found = small_search(settings);
+    ASSERT_EQ(found.code, 0) << found.err;
+    std::vector<std::string> arguments = search_of_a_small_cluster;
+    std::erase(arguments, "--search");
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    const std::vector<std::string> best = settings_of_the_best(found.out);
+    arguments.insert(arguments.end(), best.begin(), best.end());
+    const Outcome planned = lockstep(arguments);
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    const std::string seconds = found.out.substr(found.out.find("The best: ") + 10, 6);
+    EXPECT_NE(planned.out.find("\n" + seconds.substr(0, seconds.find(' ')) + " "), std::string::npos)
+        << seconds << planned.out;
+  }
+}
+
 TEST(PlanSearch, KeepsToWhatFlagsGiveAndSaysSo) {
   const Outcome text = small_search({"parallel.tp=2", "parallel.schedule=gpipe"});
   ASSERT_EQ(text.code, 0) << text.err;

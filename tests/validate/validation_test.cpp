@@ -256,6 +256,8 @@ TEST(Validation, FiguresThatCannotBeAreRefused) {
   EXPECT_NE(reason("8.03,0.7,,,").find("whose peak is 990 TFLOP/s"), std::string::npos)
       << reason("8.03,0.7,,,");
   EXPECT_NE(reason("8.03,1e-300,,,").find("step_time_s = 1e-300 would be "), std::string::npos);
+  EXPECT_NE(reason("8.03,1e300,,,").find("less than a ten-thousandth of its peak of 990 TFLOP/s"),
+            std::string::npos);
   EXPECT_NE(reason("8.03,,2000,model,").find("tflops_per_gpu = 2000 would be "), std::string::npos);
   EXPECT_EQ(reason("8.03,9,,,79"), "");
   EXPECT_NE(reason("8.03,9,,,81").find("memory_gib = 81 is more than the GPU's 80: "), std::string::npos);
