@@ -202,6 +202,8 @@ def main():
         tables = of_own + ([] if lacking else of_all)
         check(text, tables)
         print(f"checked: {', '.join(mark for mark, _ in tables)}")
+        if lacking:
+            print(f"not checked, for want of {', '.join(lacking)}: {', '.join(mark for mark, _ in of_all)}")
     elif lacking:
         print("\n\n".join(table for _, table in of_all + of_own))
         sys.exit(f"accuracy: {arguments.out} is left alone, for {arguments.file} has no rows of {', '.join(lacking)}; "

@@ -35,7 +35,7 @@ int plan(const Arguments& arguments) {
   std::string file, cluster;
   std::vector<std::string> overrides;
   bool json = false, search = false;
-  Flags flags("plan", "lockstep plan configs/llama3-405b-16k.toml --set parallel.tp=4 --set parallel.dp=256");
+  Flags flags("plan", "lockstep plan configs/llama3-405b-16k.toml --set cluster.nic_bandwidth=100e9");
   flags.required(file, "RUN.toml", "the run file")
       .list(overrides, "--set", "TABLE.KEY=VALUE", "overrides a key of the run file")
       .text(cluster, "--cluster", "FILE", "the cluster's figures, as `lockstep calibrate` writes them")

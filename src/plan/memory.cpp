@@ -254,6 +254,8 @@ MemoryReport memory_of(const parallel::Layout& layout, const std::vector<paralle
   MemoryReport report;
   report.capacity = static_cast<int64_t>(layout.run().cluster.memory_bytes);
   report.moments = config::optimizer_moments(layout.run().train);
+  report.whole_gradients =
+      layout.zero() >= 2 && layout.micro_batches() > 1 && !layout.scatters_every_micro_batch();
   for (const parallel::Program& program : programs) report.stages.push_back(stage_memory(layout, program));
   return report;
 }

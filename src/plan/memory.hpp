@@ -51,6 +51,8 @@ struct MemoryReport {
   std::vector<StageMemory> stages;
   int64_t capacity = 0;  // of one GPU
   int64_t moments = 0;   // of the optimizer, beside the master weight
+  // Gradients that zero 2 or 3 will shard are whole until the last micro-batch (gradient_scatter = "chunk").
+  bool whole_gradients = false;
 
   const StageMemory& fullest() const;
   bool fits() const { return fullest().total() <= capacity; }

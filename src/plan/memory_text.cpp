@@ -20,7 +20,8 @@ std::string parts_text(const MemoryReport& memory, const cost::Style& style) {
   };
   row("weights", full.weights);
   if (full.gathered > 0) row("gathered parameters", full.gathered);
-  row("gradients", full.gradients);
+  row(memory.whole_gradients ? "gradients (whole: gradient_scatter = \"chunk\")" : "gradients",
+      full.gradients);
   const char* const moments[] = {"", ", one moment", ", two moments"};
   row(fmt::format("optimizer (master weights{})", moments[memory.moments]), full.optimizer);
   row("activations", full.activations);
@@ -42,7 +43,9 @@ bool has_same_parts(StageMemory a, const StageMemory& b) {
 
 // The same by stage, what belongs together in one column; neighbours that are alike in one line.
 std::string stages_text(const MemoryReport& memory, const cost::Style& style) {
-  std::string out = "\nEach stage when it holds most; other is messages, workspace, tables and margin.\n";
+  std::string out =
+      "\nEach stage when it holds most: weights with gathered ones, gradients with reduced ones; other is\n"
+      "messages, workspace, tables and margin.\n";
   cost::TextTable table(style);
   table.header({"stage", "weights", "gradients", "optimizer", "activations", "logits", "other", "total",
                 "of the GPU"});

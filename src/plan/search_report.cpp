@@ -230,12 +230,18 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
                      format_bytes(bytes_of(best)), format_bytes(static_cast<double>(best.memory.capacity)));
   out += best_caption(result);
   out += best_table(result.best, style);
-  out += "\nTo plan or simulate the best alone:\n" + settings_text(best.run, result.run.parallel);
+  out += "\nTo plan or simulate the best alone, beside what else this search was given by --set:\n" +
+         settings_text(best.run, result.run.parallel);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
   out += front_table(result.front, style);
   out +=
       "\nWhy others lost, each with the best choice of all else (FSDP: zero 3 without tp, cp and pp);\n"
       "where none of a kind fits, the smallest.\n";
+  if (result.run.parallel.gradient_scatter == config::GradientScatter::chunk) {
+    out +=
+        "Gradients of zero 2 and 3 are kept whole until the last micro-batch; less memory:\n"
+        "--set parallel.gradient_scatter=micro_batch\n";
+  }
   out += neighbours_text(result.neighbours);
   if (result.difference > 0.01) {
     out +=

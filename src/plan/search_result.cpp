@@ -129,9 +129,10 @@ SearchResult search_layouts(const config::RunFile& run, const SearchProgress& pr
 }
 
 std::string nothing_fits(const SearchResult& result) {
-  return fmt::format("none of {} layouts fits; the smallest ({}) {}; give it more cluster.gpus",
-                     format_thousands(result.evaluated), cut_of(result.closest->run),
-                     does_not_fit(*result.closest));
+  return fmt::format(
+      "none of {} layouts fits; the smallest ({}) {}; give it more cluster.gpus, hold fewer keys, or set "
+      "parallel.gradient_scatter=micro_batch (zero 2 and 3)",
+      format_thousands(result.evaluated), cut_of(result.closest->run), does_not_fit(*result.closest));
 }
 
 }  // namespace lockstep::plan

@@ -240,6 +240,11 @@ std::vector<int64_t> SearchSpace::virtual_stages(const SearchLayout& l) const {
   std::vector<int64_t> out(
       static_cast<size_t>(several_chunks_.empty() ? 1 : std::clamp<int64_t>(fit, 1, most_chunks)));
   std::iota(out.begin(), out.end(), 1);
+  // On one stage a chunk is what one gather takes at a time: FSDP's usual is a layer.
+  for (int64_t chunks = most_chunks + 1;
+       l.pp == 1 && !several_chunks_.empty() && chunks <= base_.model.layers; ++chunks) {
+    if (base_.model.layers % chunks == 0) out.push_back(chunks);
+  }
   return out;
 }
 

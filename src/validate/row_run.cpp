@@ -128,21 +128,44 @@ class Builder {
 
   void fill_model() {
     const auto named = [&](const char* word) { return lower(row_.model).find(word) != std::string::npos; };
-    const bool llama = named("llama");
-    const std::string why = llama || named("gpt")
-                                ? "by the model's name"
-                                : fmt::format("the name \"{}\" says neither llama nor gpt", row_.model);
-    assume({"model.architecture", llama ? "\"llama\"" : "\"gpt\"", why});
+    for (const char* word : {"mixtral", "moe", "deepseek"}) {
+      if (named(word)) reasons_.emplace_back("mixtures of experts are not built");
+    }
+    // A GPT of Megatron-LM has as many key and value heads as query heads, and 4 x hidden between its
+    // products.
+    const bool shaped_as_llama = (row_.kv_heads && row_.heads && *row_.kv_heads < *row_.heads) ||
+                                 (row_.ffn && row_.hidden && *row_.ffn != 4 * *row_.hidden);
+    const bool by_name = named("llama") || named("gpt");
+    const bool llama = by_name ? named("llama") : shaped_as_llama;
+    assume({"model.architecture", llama ? "\"llama\"" : "\"gpt\"",
+            by_name ? std::string("by the model's name")
+                    : fmt::format("the name \"{}\" says neither llama nor gpt; by {}", row_.model,
+                                  llama ? "its kv_heads or ffn" : "its shapes nothing speaks against it")});
     const bool gpt = keys_.at("model.architecture") == "\"gpt\"";
     if (row_.heads) assume("model.kv_heads", *row_.heads, "as many as query heads");
     if (gpt && row_.hidden) assume("model.ffn", 4 * *row_.hidden, "4 x hidden");
     put("train.dtype", "\"bf16\"");  // fp16 costs the same
   }
 
+  // Of a GPU without a preset: the cluster that the settings name, for what was measured too.
+  bool set_cluster() {
+    bool any = false;
+    for (const std::string& setting : settings_) {
+      const std::string key = config::parse_override(setting).path();
+      if (key != "cluster.preset" && key != "cluster.file" && key != "cluster.device") continue;
+      const std::string value = setting.substr(setting.find('=') + 1);
+      const bool quoted = value.starts_with('"') || value.starts_with('\'');
+      put(key, quoted ? value : "\"" + value + "\"");
+      any = true;
+    }
+    return any;
+  }
+
   void fill_cluster() {
     const GpuRule gpu = cluster_of(row_.gpu);
+    if (gpu.preset.empty() && set_cluster()) return;
     if (gpu.preset.empty()) {
-      reasons_.push_back(gpu.why);
+      reasons_.push_back(gpu.why + "; or --set cluster.preset or cluster.file");
       return;
     }
     assume({"cluster.preset", fmt::format("\"{}\"", gpu.preset), gpu.why});

@@ -115,9 +115,9 @@ TEST(PlanSearch, WhatItCannotCountIsRefused) {
   }
 }
 
-// The settings between "alone:" and the next empty line, as a shell splits them.
+// The settings between the line that announces them and the next empty one, as a shell splits them.
 std::vector<std::string> settings_of_the_best(const std::string& text) {
-  const size_t begin = text.find("alone:\n") + 7, end = text.find("\n\n", begin);
+  const size_t begin = text.find(":\n", text.find("best alone")) + 2, end = text.find("\n\n", begin);
   std::string printed = std::regex_replace(text.substr(begin, end - begin), std::regex(R"([\\'\n])"), "");
   std::istringstream words(printed);
   std::vector<std::string> out;

@@ -189,7 +189,7 @@ TEST(Validation, SkipsWhatItDoesNotUnderstandAndSaysWhy) {
   EXPECT_EQ(
       v.skipped[1].reason,
       "there is no preset for the GPU \"Z9\"; there are A100 80G, H100 96G, H100, H200, B200, GB200, as "
-      "SXM modules");
+      "SXM modules; or --set cluster.preset or cluster.file");
   EXPECT_EQ(v.skipped[2].reason, "the layout is not given");
   EXPECT_EQ(v.skipped[3].reason.substr(0, 23), "train.global_batch = 33");
   EXPECT_EQ(v.skipped[4].reason, "fp8 is not built");
@@ -220,7 +220,42 @@ TEST(Validation, AnArchitectureThatTheNameDoesNotSayIsSaidToBeAssumed) {
   };
   EXPECT_TRUE(assumes(assumed("GPT 7B"), "architecture = \"gpt\" (by the model's name)"));
   EXPECT_TRUE(assumes(assumed("Llama 8B"), "architecture = \"llama\" (by the model's name)"));
-  EXPECT_TRUE(assumes(assumed("M"), "architecture = \"gpt\" (the name \"M\" says neither llama nor gpt)"));
+  EXPECT_TRUE(assumes(
+      assumed("M"),
+      "architecture = \"gpt\" (the name \"M\" says neither llama nor gpt; by its shapes nothing speaks "
+      "against it)"));
+}
+
+// Fewer key and value heads than query heads, or other products than a GPT's: a llama's shapes.
+TEST(Validation, AnArchitectureIsSeenInTheShapes) {
+  const auto architecture = [](const std::string& name, const std::string& kv_heads, const std::string& ffn) {
+    return of("mine," + name + ",32,4096,32," + kv_heads + "," + ffn +
+              ",51200,2048,H100,16,4,2,1,1,32,none,9,\n");
+  };
+  using config::Architecture;
+  const auto of_one = [&](const std::string& name, const std::string& kv_heads, const std::string& ffn) {
+    return architecture(name, kv_heads, ffn).cases.at(0).run.model.architecture;
+  };
+  EXPECT_EQ(of_one("mine", "8", "16384"), Architecture::llama);
+  EXPECT_EQ(of_one("mine", "32", "11008"), Architecture::llama);
+  EXPECT_EQ(of_one("mine", "32", "16384"), Architecture::gpt);
+  EXPECT_EQ(of_one("GPT", "8", "11008"), Architecture::gpt);  // it says so itself
+  EXPECT_EQ(architecture("Mixtral 8x7B", "8", "14336").skipped.at(0).reason,
+            "mixtures of experts are not built");
+}
+
+// A GPU without a preset is what the settings make it.
+TEST(Validation, AGpuWithoutAPresetMayBeSet) {
+  const Measurements rows = read_measurements(
+      "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,micro_batch,global_batch_"
+      "seqs,"
+      "recompute,step_time_s\n" +
+          model + "Z9,16,4,2,1,32,none,9\n",
+      "f");
+  EXPECT_TRUE(validate(rows).cases.empty());
+  const Validation set = validate(rows, {"cluster.preset=h100-24k"});
+  ASSERT_EQ(set.cases.size(), 1u) << set.skipped.at(0).reason;
+  EXPECT_EQ(set.cases[0].run.cluster.gpu, "H100-80G-SXM");
 }
 
 // A row's own virtual stages stand, where one stage of ZeRO-3 would be cut layer by layer.
