@@ -104,7 +104,7 @@ def skipped_table(result):
 
 
 def of_source(case):
-    return next(name for name, begins, *_ in GROUPS if case["source"].startswith(begins))
+    return next((name for name, begins, *_ in GROUPS if case["source"].startswith(begins)), case["source"])
 
 
 def choices_table(result):

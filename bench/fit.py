@@ -238,11 +238,15 @@ def main():
     parser.add_argument("--check", action="store_true", help="whether the search finds values that were planted")
     arguments = parser.parse_args()
     wanted = [f for f in fits() if arguments.only in (None, f.name)]
+    if not os.path.isfile(arguments.file):
+        sys.exit(f"fit: there is no file {arguments.file}")
     if not wanted:
         sys.exit(f"fit: --only is one of {', '.join(f.name for f in fits())}")
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         one = check if arguments.check else fitted
         results = list(pool.map(lambda f: one(f, arguments.file, folder), wanted))
+    if not any(results):
+        sys.exit(f"fit: {arguments.file} has rows of no source that {', '.join(f.name for f in wanted)} is fitted on")
     if arguments.check:
         sys.exit(1 if report_check(zip(wanted, results)) else 0)
     print(table(list(zip(wanted, results))))

@@ -352,8 +352,8 @@ bool stream_may_last_longer(const StepShape& p, double passes, double reduced) {
 
 double window_seconds(const StepShape& p, const StepEnds& ends) {
   const double passes = passes_seconds(p);
-  if (!p.overlaps_gradients || !stream_may_last_longer(p, passes, ends.reduced)) return passes;
-  return std::max(passes, stream_seconds(p) - ends.reduced);
+  if (!p.overlaps_gradients || !stream_may_last_longer(p, passes, ends.reduced.longest)) return passes;
+  return std::max(passes, stream_seconds(p) - ends.reduced.longest);
 }
 
 }  // namespace
@@ -378,17 +378,18 @@ StepEnds step_ends(const StepShape& p) {
   for (const StageTimes& stage : p.of_stage) {
     const ChunkTimes& chunk = stage.chunks.front();
     const double reduction = p.overlaps_gradients ? exposed_reduction(p, stage) : reduction_seconds(stage);
-    ends.reduced = std::max(ends.reduced, reduction - way_to_first);
+    const double share = stage.count / static_cast<double>(p.stages);
+    ends.reduced.take(reduction - way_to_first, share);
     way_to_first += stage.count * ((halves ? chunk.backward_input : chunk.backward()) + p.message);
     double gathered = 0, tied = 0;
     for (const ChunkTimes& c : stage.chunks) {
       gathered += c.count * c.gather_gradients;
       tied += c.count * c.sum_tied;
     }
-    ends.gathered = std::max(ends.gathered, gathered);
+    ends.gathered.take(gathered, share);
     ends.tied = std::max(ends.tied, tied);
     ends.norm = std::max(ends.norm, stage.norm);
-    ends.optimizer = std::max(ends.optimizer, optimizer_seconds(stage, p.gathers_after_update));
+    ends.optimizer.take(optimizer_seconds(stage, p.gathers_after_update), share);
   }
   return ends;
 }

@@ -59,19 +59,29 @@ struct StepShape {
 // From the first forward to the last backward, seconds. Good to a few percent, not exact: the simulator is.
 double pipeline_seconds(const StepShape& shape);
 
+// Seconds that stages take, one beside another.
+struct OfStages {
+  double longest = 0, mean = 0;
+  void take(double seconds, double share_of_stages) {
+    longest = longest < seconds ? seconds : longest;
+    mean += share_of_stages * (seconds > 0 ? seconds : 0);
+  }
+};
+
 // What comes before and after the pipeline.
 struct StepEnds {
   double load = 0;          // the batch
   double first_gather = 0;  // of the first chunk's parameters, before the first forward
-  double reduced = 0;       // after the last backward, until gradients are reduced
-  double gathered = 0;      // reduced gradients, to all
+  OfStages reduced;         // after the last backward, until gradients are reduced
+  OfStages gathered;        // reduced gradients, to all
   double tied = 0;          //
   double norm = 0;          // the norm's kernel and its collectives over dp and tp
   double norm_pp = 0;       //
-  double optimizer = 0;     // kernels and gathers
+  OfStages optimizer;       // kernels and gathers
 
   double total() const {
-    return load + first_gather + reduced + gathered + tied + norm + norm_pp + optimizer;
+    return load + first_gather + reduced.longest + gathered.longest + tied + norm + norm_pp +
+           optimizer.longest;
   }
 };
 StepEnds step_ends(const StepShape& shape);

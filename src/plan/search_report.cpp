@@ -104,9 +104,9 @@ std::string recompute_setting(const std::vector<std::string>& recompute) {
   return fmt::format("'[{}]'", list);
 }
 
-// What makes the run file `from` into a layout, for the command line.
-std::string settings_text(const config::RunFile& run, const config::ParallelConfig& from) {
-  const config::ParallelConfig& p = run.parallel;
+// What makes the run file `asked` into a layout, for the command line.
+std::string settings_text(const config::RunFile& run, const config::RunFile& asked) {
+  const config::ParallelConfig &p = run.parallel, &from = asked.parallel;
   std::vector<std::string> settings;
   const auto set = [&](const char* key, const std::string& value) {
     settings.push_back(fmt::format("--set parallel.{}={}", key, value));
@@ -133,6 +133,7 @@ std::string settings_text(const config::RunFile& run, const config::ParallelConf
   if (p.reshard_after_forward != from.reshard_after_forward) {
     set("reshard_after_forward", p.reshard_after_forward ? "true" : "false");
   }
+  if (!asked.train.batch_ramp.empty()) settings.emplace_back("--set 'train.batch_ramp=[]'");
   std::string out;
   size_t column = most_columns;
   for (const std::string& setting : settings) {
@@ -231,7 +232,7 @@ std::string search_text(const SearchResult& result, const cost::Style& style) {
   out += best_caption(result);
   out += best_table(result.best, style);
   out += "\nTo plan or simulate the best alone, beside what else this search was given by --set:\n" +
-         settings_text(best.run, result.run.parallel);
+         settings_text(best.run, result.run);
   out += "\nTime against memory: nothing that fits is both faster and smaller than one of these.\n";
   out += front_table(result.front, style);
   out +=

@@ -255,7 +255,8 @@ bool SearchSpace::deal_layers(SearchLayout& l) const {
   const int64_t chunks = l.pp * l.virtual_stages;
   const int64_t lacking = (chunks - (base_.model.layers + l.first_less + l.last_less) % chunks) % chunks;
   if (lacking > most_less || (lacking > 0 && first_held && last_held)) return false;
-  const int64_t of_last = last_held ? 0 : first_held ? lacking : lacking / 2;
+  // The last chunk has the output matrix: it is relieved first.
+  const int64_t of_last = last_held ? 0 : first_held ? lacking : lacking - lacking / 2;
   l.first_less += lacking - of_last;
   l.last_less += of_last;
   const int64_t each = (base_.model.layers + l.first_less + l.last_less) / chunks;

@@ -143,9 +143,12 @@ cost::StepSplit work_of(const parallel::Layout& layout, const std::vector<StageC
     split.dp += stage.norm_dp / p;
   }
   split.optimizer += update;
-  split.dp += ends.first_gather + std::max(0.0, ends.reduced - last_reduce) + ends.gathered +
-              std::max(0.0, ends.optimizer - update);
-  split.pp = ends.tied + ends.norm_pp;
+  split.dp += ends.first_gather + std::max(0.0, ends.reduced.mean - last_reduce) + ends.gathered.mean +
+              std::max(0.0, ends.optimizer.mean - update);
+  // The norm waits for the slowest stage, over pp; after it nothing does.
+  split.pp = ends.tied + ends.norm_pp + (ends.reduced.longest - ends.reduced.mean) +
+             (ends.gathered.longest - ends.gathered.mean);
+  split.barrier = ends.optimizer.longest - ends.optimizer.mean;
   return split;
 }
 

@@ -131,7 +131,8 @@ TEST(PlanSearch, TheCommandOfTheBestPlansIt) {
        {std::vector<std::string>{"parallel.recompute=full"},
         {"parallel.recompute=[\"norm\",\"swiglu\"]"},
         {"parallel.recompute=none", "parallel.gradient_scatter=micro_batch"},
-        {"parallel.reshard_after_forward=false"}}) {
+        {"parallel.reshard_after_forward=false"},
+        {"train.batch_ramp=[\"2:5\"]"}}) {
     const Outcome found = small_search(settings);
     ASSERT_EQ(found.code, 0) << found.err;
     std::vector<std::string> arguments = search_of_a_small_cluster;

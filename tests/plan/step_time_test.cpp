@@ -170,6 +170,25 @@ TEST(StepTime, AMicroBatchBesideEveryGatherIsLaterAtEveryStage) {
   }
 }
 
+// The last stage has the output matrix's optimizer to run, and nobody has gradients to reduce: the others
+// wait.
+TEST(StepTime, WhoeverIsDoneBeforeTheSlowestStageWaitsAtTheBarrier) {
+  const config::RunFile run =
+      large_run({"model.preset=llama3-8b", "model.vocab=512000", "cluster.gpus=4", "parallel.tp=1",
+                 "parallel.pp=4", "parallel.dp=1", "parallel.schedule=1f1b", "parallel.virtual_stages=1",
+                 "parallel.first_stage_less_layers=0", "parallel.last_stage_less_layers=0",
+                 "parallel.recompute=none", "train.global_batch=1", "train.sequence=1024"});
+  const parallel::Layout layout(run);
+  const auto programs = parallel::build_step_programs(layout);
+  sim::StepOptions options;
+  options.jitter = false;
+  const cost::StepSplit simulated = sim::simulate_step(layout, programs, options).split;
+  const StepTime closed = step_time(layout, programs);
+  EXPECT_EQ(closed.split.dp, 0);
+  EXPECT_GT(simulated.barrier, 0.05 * closed.seconds);
+  EXPECT_NEAR(closed.split.barrier, simulated.barrier, 0.01 * closed.seconds);
+}
+
 // Where chunks are not of one depth, each goes at the pace of the stage that has most layers in it.
 TEST(StepTime, ChunksOfUnequalDepthPaceOneAnother) {
   const std::vector<std::string> common = {"parallel.layer_split=cost", "parallel.first_stage_less_layers=0",
