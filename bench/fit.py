@@ -3,8 +3,8 @@
 
 Each number is searched between bounds (golden section; where several stand for the same rows, one after the other,
 round by round) so that the mean error of step times without sign is least: over the sources concerned, each weighing
-the same, rows that are held out left out. A share scales the preset's whole curve. The folds leave a fifth of those
-rows out in turn; their range says how far a number is known.
+the same, rows that are held out left out. A share scales the preset's whole curve. The folds leave every fifth of those
+rows out in turn (of three rows one, thrice); their range says how far a number is known.
 
     bench/fit.py [FILE.csv] [--only NAME] [--jobs 2] [--check]
 

@@ -373,13 +373,15 @@ StepEnds step_ends(const StepShape& p) {
   if (p.gathers_at_start) ends.first_gather = exposed_gather(p);
   ends.norm_pp = first.norm_pp;
   const bool halves = p.schedule == config::ScheduleKind::zero_bubble_h1;
-  // A stage ends its last backward before the first one does, by the way the last gradient still goes.
+  // A stage ends its last backward before the first one does, by the way the last gradient still goes. (With
+  // halves some later, by what weights it has left: left out.)
   double way_to_first = 0;
   for (const StageTimes& stage : p.of_stage) {
     const ChunkTimes& chunk = stage.chunks.front();
     const double reduction = p.overlaps_gradients ? exposed_reduction(p, stage) : reduction_seconds(stage);
     const double share = stage.count / static_cast<double>(p.stages);
     ends.reduced.take(reduction - way_to_first, share);
+    ends.reducing += share * reduction;
     way_to_first += stage.count * ((halves ? chunk.backward_input : chunk.backward()) + p.message);
     double gathered = 0, tied = 0;
     for (const ChunkTimes& c : stage.chunks) {

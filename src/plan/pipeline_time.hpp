@@ -73,6 +73,7 @@ struct StepEnds {
   double load = 0;          // the batch
   double first_gather = 0;  // of the first chunk's parameters, before the first forward
   OfStages reduced;         // after the last backward, until gradients are reduced
+  double reducing = 0;      // mean, from a stage's own last backward: part of it lies before the first's
   OfStages gathered;        // reduced gradients, to all
   double tied = 0;          //
   double norm = 0;          // the norm's kernel and its collectives over dp and tp

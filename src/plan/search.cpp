@@ -76,6 +76,7 @@ class LayoutSearch::Engine {
     return *table;
   }
 
+  // What passes and reductions cost one another is of the mesh's first cut: it hardly depends on their bytes.
   const PricedPasses& priced(const SearchLayout& l, MeshPrices& mesh, double dp_bytes) {
     auto& table = priced_[{l.micro_batch, l.sequence_parallel, l.recompute}];
     if (table == nullptr) {

@@ -68,11 +68,11 @@ class LayoutSearch {
   LayoutSearch& operator=(const LayoutSearch&) = delete;
 
   // Every layout of `gpus` GPUs that config's rules allow: tp, pp and dp whatever divides, cp up to 16;
-  // chunks that get equally many layers but for up to two less at the ends, up to 16 a stage; micro-batches
-  // of up to 16 sequences; 1F1B, GPipe, zero-bubble H1, interleaved (several chunks); zero 0 to 3; recompute
-  // none, attention, full and what the run file has; sequence parallel on and off. Where two settings are the
-  // same step only one is tried. Values that are held go beyond these limits. Left out: layouts of more than
-  // most_searched_passes.
+  // chunks that get equally many layers but for up to two less at the ends, up to 16 a stage, on one stage
+  // whatever divides; micro-batches of up to 16 sequences; 1F1B, GPipe, zero-bubble H1, interleaved (several
+  // chunks); zero 0 to 3; recompute none, attention, norm and activation, full and what the run file has;
+  // sequence parallel on and off. Where two settings are the same step only one is tried. Values that are
+  // held go beyond these limits. Left out: layouts of more than most_searched_passes.
   void run_over(int64_t gpus, Visitor& visitor);
 
   // Why no layout with this tp, cp and pp on so many GPUs is valid, whatever else it has; with `zero` at that

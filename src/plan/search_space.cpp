@@ -200,7 +200,8 @@ SearchSpace::Mesh SearchSpace::mesh(int64_t gpus, int64_t tp, int64_t cp, int64_
     out.problem = fmt::format("tp x cp x pp x dp = {} x {} x {} x {} is not cluster.gpus = {}", tp, cp, pp,
                               own_.dp, gpus);
   } else {
-    l.zero = zero != zero_unchosen ? zero : is_held("zero") ? own_.zero : 0;
+    const int64_t least = zeros_.empty() ? 0 : zeros_.front();
+    l.zero = zero != zero_unchosen ? zero : is_held("zero") ? own_.zero : least;
     out.problem = problem_of(l);
   }
   return out;

@@ -143,7 +143,7 @@ cost::StepSplit work_of(const parallel::Layout& layout, const std::vector<StageC
     split.dp += stage.norm_dp / p;
   }
   split.optimizer += update;
-  split.dp += ends.first_gather + std::max(0.0, ends.reduced.mean - last_reduce) + ends.gathered.mean +
+  split.dp += ends.first_gather + std::max(0.0, ends.reducing - last_reduce) + ends.gathered.mean +
               std::max(0.0, ends.optimizer.mean - update);
   // The norm waits for the slowest stage, over pp; after it nothing does.
   split.pp = ends.tied + ends.norm_pp + (ends.reduced.longest - ends.reduced.mean) +
@@ -163,7 +163,9 @@ cost::StepSplit split_of(const parallel::Layout& layout, const std::vector<Stage
   const double left = seconds - split.total();
   split.bubble = schedule.idle > rounding * seconds ? std::min(schedule.idle, std::max(0.0, left)) : 0;
   const double waits = std::max(0.0, left - split.bubble);
-  const double of_dp = layout.stages() == 1 ? waits : std::min(held, waits);
+  // Without a group over dp x cp it is messages that slow the passes.
+  const bool reduces = layout.mesh().size(model::Axis::dp_cp) > 1;
+  const double of_dp = !reduces ? 0 : layout.stages() == 1 ? waits : std::min(held, waits);
   split.dp += of_dp;
   split.pp += waits - of_dp;
   // Ends are the slowest stage's; where the sum is more than the step, others do not wait as long.

@@ -12,6 +12,7 @@
 #include "base/embedded.hpp"
 #include "base/error.hpp"
 #include "base/terminal_text.hpp"
+#include "base/units.hpp"
 #include "validate/csv.hpp"
 
 namespace lockstep {
@@ -84,9 +85,17 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-const char* range_of(const Column& column) {
-  if (column.count == &M::zero) return "a whole number from 0";
-  if (column.count != nullptr) return "a whole number from 1";
+// What is multiplied with others stays far from what 64 bits hold.
+double most_of(const Column& column) {
+  const bool large = column.count == &M::sequence || column.count == &M::vocab || column.count == &M::ffn;
+  return large ? 1e9 : 1e6;
+}
+
+std::string range_of(const Column& column) {
+  if (column.count != nullptr) {
+    return fmt::format("a whole number from {} to {}", column.count == &M::zero ? 0 : 1,
+                       format_thousands(static_cast<int64_t>(most_of(column))));
+  }
   return column.figure == &M::mfu_percent ? "a percentage above 0 and up to 100" : "a number above 0";
 }
 
@@ -97,7 +106,7 @@ void read_cell(const Column& column, std::string_view cell, Measurement& row) {
   const std::optional<double> value = number(text);
   if (column.count != nullptr) {
     // Counts may be written as 64.0; zero_stage alone may be 0.
-    constexpr double most = 9007199254740992.0;
+    const double most = most_of(column);
     const double least = column.count == &M::zero ? 0 : 1;
     if (value && *value >= least && *value <= most && *value == std::floor(*value)) {
       row.*column.count = static_cast<int64_t>(*value);

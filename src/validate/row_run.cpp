@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <map>
 
 #include "config/load.hpp"
@@ -216,7 +217,15 @@ class Builder {
     return out;
   }
 
+  // What a setting fixes is no choice.
   std::vector<int64_t> choices(const char* key, const std::vector<int64_t>& among) const {
+    for (const std::string& setting : settings_) {
+      if (config::parse_override(setting).path() != key) continue;
+      const std::string value = setting.substr(setting.find('=') + 1);
+      int64_t number = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+      if (error == std::errc() && end == value.data() + value.size() && number > 0) return {number};
+    }
     return has(key) ? std::vector<int64_t>{std::stoll(keys_.at(key))} : among;
   }
 

@@ -189,6 +189,41 @@ TEST(StepTime, WhoeverIsDoneBeforeTheSlowestStageWaitsAtTheBarrier) {
   EXPECT_NEAR(closed.split.barrier, simulated.barrier, 0.01 * closed.seconds);
 }
 
+// Messages slow kernels where nobody reduces gradients too; and a stage whose scatter ends before the first
+// stage's last backward has waited for it all the same.
+TEST(StepTime, WaitsForGradientsAreThoseOfTheStagesThatReduceThem) {
+  const auto splits = [](const std::vector<std::string>& settings) {
+    std::vector<std::string> all = {"model.preset=llama3-8b",
+                                    "parallel.tp=1",
+                                    "parallel.pp=4",
+                                    "parallel.virtual_stages=1",
+                                    "parallel.first_stage_less_layers=0",
+                                    "parallel.last_stage_less_layers=0",
+                                    "parallel.recompute=none",
+                                    "parallel.zero=1",
+                                    "train.sequence=2048"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    const config::RunFile run = large_run(all);
+    const parallel::Layout layout(run);
+    const auto programs = parallel::build_step_programs(layout);
+    sim::StepOptions options;
+    options.jitter = false;
+    return std::pair(step_time(layout, programs).split, sim::simulate_step(layout, programs, options).split);
+  };
+  const auto [alone, simulated_alone] = splits({"cluster.gpus=4", "parallel.dp=1", "train.global_batch=64",
+                                                "parallel.schedule=1f1b", "parallel.zero=0"});
+  EXPECT_EQ(alone.dp, 0);
+  EXPECT_EQ(simulated_alone.dp, 0);
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    const auto [closed, simulated] =
+        splits({"cluster.gpus=64", "parallel.dp=16", "train.global_batch=128", "model.vocab=1024000",
+                std::string("parallel.schedule=") + schedule});
+    EXPECT_NEAR(closed.dp, simulated.dp, 0.05 * simulated.total()) << schedule;
+    EXPECT_NEAR(closed.pp, simulated.pp, 0.05 * simulated.total()) << schedule;
+    EXPECT_NEAR(closed.total(), simulated.total(), 0.02 * simulated.total()) << schedule;
+  }
+}
+
 // Where chunks are not of one depth, each goes at the pace of the stage that has most layers in it.
 TEST(StepTime, ChunksOfUnequalDepthPaceOneAnother) {
   const std::vector<std::string> common = {"parallel.layer_split=cost", "parallel.first_stage_less_layers=0",

@@ -35,10 +35,10 @@ TEST(Measurements, UnreadableCellsAreNamed) {
   const Measurements m = read_measurements(
       header + ",micro_batch,step_time_s\nA,B,24,2e3x,16,4096.5,H100,0,192,(local 32),-1\nA,B,24\n", "f");
   ASSERT_EQ(m.rows.size(), 2u);
-  std::vector<std::string> wrong = {"hidden = \"2e3x\" is not a whole number from 1",
-                                    "seq = \"4096.5\" is not a whole number from 1",
-                                    "n_gpus = \"0\" is not a whole number from 1",
-                                    "micro_batch = \"(local 32)\" is not a whole number from 1",
+  std::vector<std::string> wrong = {"hidden = \"2e3x\" is not a whole number from 1 to 1,000,000",
+                                    "seq = \"4096.5\" is not a whole number from 1 to 1,000,000,000",
+                                    "n_gpus = \"0\" is not a whole number from 1 to 1,000,000",
+                                    "micro_batch = \"(local 32)\" is not a whole number from 1 to 1,000,000",
                                     "step_time_s = \"-1\" is not a number above 0"};
   for (std::string& clause : wrong) clause += ": correct the cell, or leave it empty";
   std::vector<std::string> found = m.rows[0].unreadable;
@@ -59,7 +59,7 @@ TEST(Measurements, ShareOfThePeakAndTimesHaveTheirRanges) {
   EXPECT_EQ(wrong("mfu_pct", "250"),
             std::vector<std::string>{"mfu_pct = \"250\" is not a percentage above 0 and up to 100" + then});
   EXPECT_EQ(wrong("zero_stage", "-1"),
-            std::vector<std::string>{"zero_stage = \"-1\" is not a whole number from 0" + then});
+            std::vector<std::string>{"zero_stage = \"-1\" is not a whole number from 0 to 1,000,000" + then});
   for (const char* column : {"step_time_s", "tflops_per_gpu", "memory_gib", "params_b"}) {
     for (const char* cell : {"0", "-3", "nan", "inf"}) {
       EXPECT_EQ(wrong(column, cell), std::vector<std::string>{std::string(column) + " = \"" + cell +

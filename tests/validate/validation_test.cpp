@@ -244,6 +244,34 @@ TEST(Validation, AnArchitectureIsSeenInTheShapes) {
             "mixtures of experts are not built");
 }
 
+// Of a row whose micro-batch is chosen: not where a setting gives it.
+TEST(Validation, WhatASettingFixesIsNoChoice) {
+  const Measurements rows = read_measurements(
+      "source,model,layers,hidden,heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,dp,global_batch_seqs,recompute,step_"
+      "time_s\n"
+      "Megatron-LM SC21,GPT 3.6B,30,3072,32,12288,51200,2048,A100-80G,64,2,1,32,512,full,3.7\n",
+      "f");
+  const Case chosen = validate(rows).cases.at(0),
+             set = validate(rows, {"parallel.micro_batch=2"}).cases.at(0);
+  EXPECT_EQ(set.run.parallel.micro_batch, 2);
+  EXPECT_TRUE(assumes(chosen, "choices"));
+  EXPECT_FALSE(assumes(set, "choices"));
+}
+
+// Sizes whose products 64 bits do not hold are refused before they are multiplied.
+TEST(Validation, HugeSizesAreRefused) {
+  const Validation v = validate(
+      read_measurements("source,model,layers,hidden,heads,seq,vocab,gpu,n_gpus,tp,cp,pp,dp,micro_batch,vpp,"
+                        "global_batch_seqs,step_time_s\n"
+                        "mine,GPT,8589934592,64,2,64,100,H100,8,1,1,4294967296,4294967296,,,8,1\n"
+                        "mine,GPT,8,64,2,64,100,H100,8,1000000,1000000,1000000,1000000,,,8,1\n",
+                        "f"));
+  ASSERT_EQ(v.skipped.size(), 2u);
+  EXPECT_NE(v.skipped[0].reason.find("pp = \"4294967296\" is not a whole number from 1 to 1,000,000"),
+            std::string::npos);
+  EXPECT_NE(v.skipped[1].reason.find("parallel.tp"), std::string::npos) << v.skipped[1].reason;
+}
+
 // A GPU without a preset is what the settings make it.
 TEST(Validation, AGpuWithoutAPresetMayBeSet) {
   const Measurements rows = read_measurements(
