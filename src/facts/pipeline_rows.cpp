@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -30,16 +31,31 @@ Walked walk(ScheduleKind kind, int chunks, int micro_batches) {
   return {window, 3.0 * micro_batches * chunks};
 }
 
-// The same in the simulator: as many micro-batches of a model of the 405B's width, eight layers a chunk. Its
+// The same for the simulator: as many micro-batches of a model of the 405B's width, eight layers a chunk. Its
 // chunks are equal but for the embedding and a small output matrix.
+std::vector<std::string> nearly_equal_chunks(const char* schedule, int chunks, int micro_batches) {
+  return {"parallel.tp=1",
+          "parallel.dp=1",
+          fmt::format("parallel.pp={}", stages),
+          fmt::format("cluster.gpus={}", stages),
+          fmt::format("parallel.schedule={}", schedule),
+          fmt::format("parallel.virtual_stages={}", chunks),
+          "parallel.first_stage_less_layers=0",
+          "parallel.last_stage_less_layers=0",
+          fmt::format("model.layers={}", 8 * stages * chunks),
+          "model.vocab=1024",
+          "parallel.zero=0",
+          fmt::format("train.global_batch={}", micro_batches),
+          "simulate.jitter=false"};
+}
+
+// Prints the idle share as "pipeline bubble".
+std::string simulating(const std::vector<std::string>& settings) {
+  return fmt::format("lockstep simulate {} --set {}", run_405b_file, fmt::join(settings, " --set "));
+}
+
 double simulated_idle_share(const char* schedule, int chunks, int micro_batches) {
-  const config::RunFile run =
-      run_405b({"parallel.tp=1", "parallel.dp=1", fmt::format("parallel.pp={}", stages),
-                fmt::format("cluster.gpus={}", stages), fmt::format("parallel.schedule={}", schedule),
-                fmt::format("parallel.virtual_stages={}", chunks), "parallel.first_stage_less_layers=0",
-                "parallel.last_stage_less_layers=0", fmt::format("model.layers={}", 8 * stages * chunks),
-                "model.vocab=1024", "parallel.zero=0", fmt::format("train.global_batch={}", micro_batches),
-                "simulate.jitter=false"});
+  const config::RunFile run = run_405b(nearly_equal_chunks(schedule, chunks, micro_batches));
   const parallel::Layout layout(run);
   return sim::simulate_step(layout, parallel::build_step_programs(layout), sim::step_options(run.simulate))
       .bubble_fraction;
@@ -109,9 +125,8 @@ Fact bubble() {
                   formula, simulated)},
       .formula = same("(p - 1) / (m + p - 1)"),
       .inputs = {"p = 16; m = 16, 64, 128", "p = 16；m = 16、64、128"},
-      .command = "lockstep simulate " + run_405b_file +
-                 " --set parallel.schedule=gpipe --set parallel.virtual_stages=1 --set model.layers=128 "
-                 "--set parallel.first_stage_less_layers=0 --set parallel.last_stage_less_layers=0"};
+      .command = simulating(nearly_equal_chunks("gpipe", 1, stages)) +
+                 "   # \"pipeline bubble\"; the others with train.global_batch = 64 and 128"};
 }
 
 Fact bubble_four_times() {
@@ -134,7 +149,7 @@ Fact bubble_four_times() {
            "p = 16、m = 64 时仍损失约五分之一；低于 5 % 才算可忽略。"},
       .formula = same("(p - 1) / (4 p + p - 1)"),
       .inputs = {"p = 16, m = 64", "p = 16，m = 64"},
-      .command = "lockstep facts --explain bubble"};
+      .command = simulating(nearly_equal_chunks("gpipe", 1, 4 * stages)) + "   # \"pipeline bubble\""};
 }
 
 Fact bubble_ten() {
@@ -155,8 +170,7 @@ Fact bubble_ten() {
       .formula = {"(p - 1) / (V m + p - 1), walked in the interleaved schedule",
                   "(p - 1) / (V m + p - 1)，按交错调度逐步走出"},
       .inputs = {"p = 16, m = 16, V = 8", "p = 16，m = 16，V = 8"},
-      .command =
-          "lockstep simulate " + run_405b_file + " --json   # step.bubble_fraction, of unequal chunks"};
+      .command = simulating(nearly_equal_chunks("interleaved", 8, stages)) + "   # \"pipeline bubble\""};
 }
 
 Fact interleaved() {
@@ -182,7 +196,8 @@ Fact interleaved() {
                               longer, simulated / (1 - simulated))},
           .formula = same("(p - 1) / (V m)"),
           .inputs = {"p = 16, m = 16, V = 8", "p = 16，m = 16，V = 8"},
-          .command = "lockstep facts --explain bubble-10"};
+          .command = simulating(nearly_equal_chunks("interleaved", 8, stages)) +
+                     "   # \"pipeline bubble\" b: b / (1 - b)"};
 }
 
 }  // namespace
