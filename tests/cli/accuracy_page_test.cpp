@@ -32,7 +32,6 @@ Ran ran(const std::string& command) {
   out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return out;
 }
-bool has_python() { return ran("python3 --version").code == 0; }
 Ran accuracy(const std::string& arguments) {
   return ran("LOCKSTEP_BUILD='" + lockstep_binary().parent_path().string() + "' python3 '" +
              (root / "bench/accuracy.py").string() + "' " + arguments);
@@ -45,7 +44,6 @@ std::string content(const fs::path& file) {
 }
 
 TEST(AccuracyPage, ItsTableOfOwnRowsIsWhatTheProgramMakes) {
-  if (!has_python()) GTEST_SKIP() << "no python3 here";
   const Ran run = accuracy("'" + own_rows + "' --check");
   EXPECT_EQ(run.code, 0) << run.text;
   EXPECT_EQ(run.text.find("checked: papers\nnot checked, for want of Megatron-LM's README, H100, "), 0u)
@@ -53,7 +51,6 @@ TEST(AccuracyPage, ItsTableOfOwnRowsIsWhatTheProgramMakes) {
 }
 
 TEST(AccuracyPage, AllItsTablesAreWhatTheProgramMakes) {
-  if (!has_python()) GTEST_SKIP() << "no python3 here";
   if (!fs::exists(all_rows)) GTEST_SKIP() << "no ../shared/reference/ground_truth.csv here";
   const Ran run = accuracy("'" + all_rows + "' --check");
   EXPECT_EQ(run.code, 0) << run.text;
@@ -61,7 +58,6 @@ TEST(AccuracyPage, AllItsTablesAreWhatTheProgramMakes) {
 }
 
 TEST(AccuracyPage, AFigureThatIsNotTheProgramsIsFound) {
-  if (!has_python()) GTEST_SKIP() << "no python3 here";
   const TemporaryFolder folder;
   const fs::path page = folder.path() / "accuracy.md";
   std::string text = content(root / "docs/accuracy.md");
@@ -75,7 +71,6 @@ TEST(AccuracyPage, AFigureThatIsNotTheProgramsIsFound) {
 }
 
 TEST(AccuracyPage, IsLeftAloneWithoutAllSources) {
-  if (!has_python()) GTEST_SKIP() << "no python3 here";
   const TemporaryFolder folder;
   const fs::path page = folder.path() / "accuracy.md";
   fs::copy_file(root / "docs/accuracy.md", page);
