@@ -22,7 +22,6 @@ std::vector<int64_t> divisors(int64_t whole, int64_t most) {
   for (int64_t n = 1; n <= std::min(whole, most); ++n) {
     if (whole % n == 0) out.push_back(n);
   }
-  if (out.empty()) out.push_back(1);
   return out;
 }
 

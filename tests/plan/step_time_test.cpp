@@ -92,6 +92,22 @@ TEST(PipelineTime, ABusyStageAndSlowMessagesLengthenIt) {
   EXPECT_NEAR(pipeline_seconds(p.shape), even_seconds + 8, 1e-12);
 }
 
+// A run in closed form and in the simulator without jitter.
+struct Both {
+  explicit Both(const config::RunFile& run) : layout(run) {
+    const auto programs = parallel::build_step_programs(layout);
+    sim::StepOptions options;
+    options.jitter = false;
+    simulated = sim::simulate_step(layout, programs, options);
+    closed = step_time(layout, programs);
+  }
+  double error() const { return closed.seconds / simulated.seconds - 1; }
+
+  parallel::Layout layout;
+  sim::StepResult simulated;
+  StepTime closed;
+};
+
 // Sorted ascending: how far the closed form is from the simulator without jitter, as shares of the step.
 struct Errors {
   std::vector<double> step;
@@ -161,12 +177,7 @@ TEST(StepTime, AMicroBatchBesideEveryGatherIsLaterAtEveryStage) {
     std::tie(p.tp, p.cp, p.pp, p.dp, p.virtual_stages, p.zero) =
         std::tie(l.tp, l.cp, l.pp, l.dp, l.chunks, l.zero);
     SCOPED_TRACE(tests::describe(run));
-    const parallel::Layout layout(run);
-    const auto programs = parallel::build_step_programs(layout);
-    sim::StepOptions options;
-    options.jitter = false;
-    const double simulated = sim::simulate_step(layout, programs, options).seconds;
-    EXPECT_NEAR(step_time(layout, programs).seconds / simulated, 1, 0.015);
+    EXPECT_NEAR(Both(run).error(), 0, 0.015);
   }
 }
 
@@ -178,15 +189,10 @@ TEST(StepTime, WhoeverIsDoneBeforeTheSlowestStageWaitsAtTheBarrier) {
                  "parallel.pp=4", "parallel.dp=1", "parallel.schedule=1f1b", "parallel.virtual_stages=1",
                  "parallel.first_stage_less_layers=0", "parallel.last_stage_less_layers=0",
                  "parallel.recompute=none", "train.global_batch=1", "train.sequence=1024"});
-  const parallel::Layout layout(run);
-  const auto programs = parallel::build_step_programs(layout);
-  sim::StepOptions options;
-  options.jitter = false;
-  const cost::StepSplit simulated = sim::simulate_step(layout, programs, options).split;
-  const StepTime closed = step_time(layout, programs);
-  EXPECT_EQ(closed.split.dp, 0);
-  EXPECT_GT(simulated.barrier, 0.05 * closed.seconds);
-  EXPECT_NEAR(closed.split.barrier, simulated.barrier, 0.01 * closed.seconds);
+  const Both both(run);
+  EXPECT_EQ(both.closed.split.dp, 0);
+  EXPECT_GT(both.simulated.split.barrier, 0.05 * both.closed.seconds);
+  EXPECT_NEAR(both.closed.split.barrier, both.simulated.split.barrier, 0.01 * both.closed.seconds);
 }
 
 // Messages slow kernels where nobody reduces gradients too; and a stage whose scatter ends before the first
@@ -203,12 +209,8 @@ TEST(StepTime, WaitsForGradientsAreThoseOfTheStagesThatReduceThem) {
                                     "parallel.zero=1",
                                     "train.sequence=2048"};
     all.insert(all.end(), settings.begin(), settings.end());
-    const config::RunFile run = large_run(all);
-    const parallel::Layout layout(run);
-    const auto programs = parallel::build_step_programs(layout);
-    sim::StepOptions options;
-    options.jitter = false;
-    return std::pair(step_time(layout, programs).split, sim::simulate_step(layout, programs, options).split);
+    const Both both(large_run(all));
+    return std::pair(both.closed.split, both.simulated.split);
   };
   const auto [alone, simulated_alone] = splits({"cluster.gpus=4", "parallel.dp=1", "train.global_batch=64",
                                                 "parallel.schedule=1f1b", "parallel.zero=0"});
@@ -241,12 +243,7 @@ TEST(StepTime, ChunksOfUnequalDepthPaceOneAnother) {
     all.insert(all.end(), settings.begin(), settings.end());
     const config::RunFile run = large_run(all);
     SCOPED_TRACE(tests::describe(run));
-    const parallel::Layout layout(run);
-    const auto programs = parallel::build_step_programs(layout);
-    sim::StepOptions options;
-    options.jitter = false;
-    const double simulated = sim::simulate_step(layout, programs, options).seconds;
-    EXPECT_NEAR(step_time(layout, programs).seconds / simulated, 1, tolerance);
+    EXPECT_NEAR(Both(run).error(), 0, tolerance);
   }
 }
 
